@@ -1,0 +1,43 @@
+"""OctoPlan: partition, placement and schedule of pipeline-parallel training, decided together, with a bound.
+
+The verbs of the command line are plain functions::
+
+    import octoplan
+    cluster = octoplan.load_cluster("cluster.json")
+    model = octoplan.import_model("config.json", octoplan.ImportOptions(cluster=cluster))
+    plan = octoplan.compile_plan(model, cluster, octoplan.CompileOptions(microbatches=16))
+    octoplan.check(plan, model, cluster)      # [] if valid
+    octoplan.simulate(plan, model, cluster).makespan_s
+    octoplan.save(plan, "plan.json")
+"""
+
+from octoplan.checking import check, is_feasible, predict_again, simulate
+from octoplan.compiler import CompileOptions, Progress, compile_plan
+from octoplan.documents import load_cluster, load_plan
+from octoplan.errors import InfeasibleError
+from octoplan.importers import ImportOptions, import_model
+from octoplan.picture import timeline_of
+from octoplan.report.timeline import draw_timeline
+from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, save
+
+__all__ = [
+    "Cluster",
+    "CompileOptions",
+    "ImportOptions",
+    "InfeasibleError",
+    "InputError",
+    "ModelGraph",
+    "Plan",
+    "Progress",
+    "check",
+    "compile_plan",
+    "draw_timeline",
+    "import_model",
+    "is_feasible",
+    "load_cluster",
+    "load_plan",
+    "predict_again",
+    "save",
+    "simulate",
+    "timeline_of",
+]

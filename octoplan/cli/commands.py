@@ -1,0 +1,252 @@
+"""One function per command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import octoplan
+from octoplan.cli import console
+from octoplan.cli import options as flags
+from octoplan.cli.run_command import run
+from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT
+from octoplan.problem_builder import require_same_inputs
+from octoplan.report.timeline import require_known_ending
+from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, load, save
+
+PlanOutput = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the plan.")]
+
+
+def model(
+    source: Annotated[Path, typer.Argument(help="A Hugging Face config.json or a timing table.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model graph.")],
+    cluster: flags.OptionalClusterFile = None,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+    json_output: flags.Json = False,
+) -> None:
+    """Import a model: layers with their times and sizes."""
+    devices = None if cluster is None else load(cluster, Cluster)
+    graph = octoplan.import_model(
+        source,
+        flags.import_options(
+            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+        ),
+    )
+    save(output, graph)
+    state = sum(layer.state_bytes for layer in graph.layers)
+    summary = {"name": graph.name, "layers": len(graph.layers), "state_bytes": state, "sha256": graph.sha256()}
+    if json_output:
+        console.print_json(summary)
+    else:
+        console.out.print(
+            f"{output}: {graph.name}, {len(graph.layers)} layers, {console.gibibytes(state)} of training state",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def compile_(
+    model: flags.ModelSource,
+    cluster: flags.ClusterFile,
+    microbatches: Annotated[int, typer.Option("--microbatches", help="Microbatches of one optimizer step.")],
+    output: PlanOutput,
+    strategy: Annotated[
+        str, typer.Option("--strategy", help="octoplan, or a baseline such as 1f1b:balanced or zb-v.")
+    ] = "octoplan",
+    backward: Annotated[str, typer.Option("--backward", metavar="split|fused", help="One backward op or two.")] = "split",
+    max_stages_per_device: Annotated[int, typer.Option("--max-stages-per-device", help="Stages a rank may hold.")] = 4,
+    memory_limit: Annotated[
+        str, typer.Option("--memory-limit", help="Bytes, 90%, 1f1b:1.5 (times balanced 1F1B's peak) or none.")
+    ] = DEFAULT_MEMORY_LIMIT,
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds of search.")] = 10.0,
+    max_evaluations: Annotated[
+        int | None, typer.Option("--max-evaluations", help="End after so many candidates: reproducible.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's start and end.")] = False,
+    json_output: flags.Json = False,
+) -> None:
+    """Compile a plan: cut the model, place the parts, order the work."""
+    devices = load(cluster, Cluster)
+    graph = octoplan.import_model(
+        model,
+        flags.import_options(
+            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+        ),
+    )
+    _require_writable(output)
+    with console.compile_progress(quiet=json_output) as (on_progress, should_stop):
+        plan = octoplan.compile_plan(
+            graph,
+            devices,
+            octoplan.CompileOptions(
+                microbatches=microbatches,
+                strategy=strategy,
+                backward=backward,
+                max_stages_per_device=max_stages_per_device,
+                memory_limit=memory_limit,
+                time_limit_s=time_limit,
+                seed=seed,
+                max_evaluations=max_evaluations,
+                on_progress=on_progress,
+                should_stop=should_stop,
+            ),
+        )
+    save(output, plan)
+    if json_output:
+        simulation = octoplan.simulate(plan, graph, devices) if timeline else None
+        console.print_json(console.prediction_json(plan.predicted, True, simulation))
+    else:
+        console.print_prediction(f"{output}: {graph.name} on {devices.name}, {strategy}", plan.predicted)
+
+
+def simulate(
+    plan: flags.PlanFile,
+    model: flags.OptionalModelSource = None,
+    cluster: flags.OptionalClusterFile = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's start and end.")] = False,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+    json_output: flags.Json = False,
+) -> None:
+    """Recompute what a plan takes, from its programs alone."""
+    document, graph, devices = _read_inputs(
+        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
+        efficiency,
+    )  # fmt: skip
+    with _naming(plan):
+        simulation = octoplan.simulate(document, graph, devices)
+    predicted = octoplan.predict_again(document, simulation)
+    feasible = octoplan.is_feasible(simulation)
+    if json_output:
+        console.print_json(console.prediction_json(predicted, feasible, simulation if timeline else None))
+    else:
+        console.print_prediction(f"{plan}: {document.model.name} on {document.cluster.name}", predicted)
+        if not feasible:
+            console.out.print("some rank is above its memory limit: octoplan check says which")
+
+
+def check(
+    plan: flags.PlanFile,
+    model: flags.OptionalModelSource = None,
+    cluster: flags.OptionalClusterFile = None,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+    json_output: flags.Json = False,
+) -> int:
+    """Decide whether a plan is complete, ordered, deadlock-free and, with model and cluster, within memory."""
+    document, graph, devices = _read_inputs(
+        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
+        efficiency,
+    )  # fmt: skip
+    with _naming(plan):
+        findings = octoplan.check(document, graph, devices)
+    if json_output:
+        rows = [{"rule": finding.rule, "message": finding.message} for finding in findings]
+        console.print_json({"valid": not findings, "findings": rows})
+    else:
+        for finding in findings:
+            console.fail(f"{plan}: {finding}")
+        if not findings:
+            within = ", within memory" if graph is not None and devices is not None else "; memory needs --model and --cluster"
+            console.out.print(
+                f"{plan}: complete, ordered, first-in-first-out, deadlock-free{within}", soft_wrap=True, highlight=False
+            )
+    return 1 if findings else 0
+
+
+def show(
+    plan: flags.PlanFile,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html file.")],
+    model: flags.OptionalModelSource = None,
+    cluster: flags.OptionalClusterFile = None,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+) -> None:
+    """Draw a plan's timeline: ranks as rows, ops as boxes, memory below."""
+    require_known_ending(output)
+    _require_writable(output)
+    document, graph, devices = _read_inputs(
+        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
+        efficiency,
+    )  # fmt: skip
+    with _naming(plan):
+        simulation = octoplan.simulate(document, graph, devices)
+    octoplan.draw_timeline(octoplan.timeline_of(document, simulation, devices), output)
+    console.out.print(f"{output}: {len(simulation.start_s):,} ops drawn", soft_wrap=True, highlight=False)
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "model": model,
+    "compile": compile_,
+    "simulate": simulate,
+    "check": check,
+    "show": show,
+    "run": run,
+}
+
+
+class _naming:  # noqa: N801 - reads as a statement: with _naming(file)
+    """Put the file's name in front of an error that is about its content."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, InputError) and error.source is None:
+            raise error.in_source(str(self._path)) from None
+
+
+def _require_writable(path: Path) -> None:
+    """Refuse an output that cannot be written before the long work, not after it."""
+    if path.is_dir():
+        raise InputError("is a folder; give a file name", source=str(path))
+    if not path.parent.is_dir():
+        raise InputError("cannot be written: its folder does not exist", source=str(path))
+
+
+def _read_inputs(
+    plan: Path, model: Path | None, cluster: Path | None, config: Path | None, *import_flags: Any
+) -> tuple[Plan, ModelGraph | None, Cluster | None]:
+    """Read plan, model and cluster; warn of unknown hashes."""
+    document = load(plan, Plan)
+    devices = None if cluster is None else load(cluster, Cluster)
+    graph = flags.read_model(model, flags.import_options(devices, config, *import_flags))
+    with _naming(plan):
+        for warning in require_same_inputs(document, graph, devices):
+            console.warn(f"{plan}: {warning}")
+    return document, graph, devices

@@ -1,0 +1,141 @@
+"""What people see: tables on standard output, progress and errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import octoplan
+from octoplan.simulator import Simulation
+from octoplan_schemas import Prediction
+
+out = Console()
+err = Console(stderr=True)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON value on standard output."""
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+
+
+def fail(message: str) -> None:
+    """Print one error line."""
+    sys.stderr.write(f"octoplan: error: {' '.join(message.split())}\n")
+
+
+def warn(message: str) -> None:
+    """Print one warning line."""
+    sys.stderr.write(f"octoplan: warning: {' '.join(message.split())}\n")
+
+
+def seconds(value: float | None) -> str:
+    """Write a duration for people."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value * 1e3:,.2f} ms" if value < 10 else f"{value:,.3f} s"
+
+
+def gibibytes(value: float | None) -> str:
+    """Write a size for people."""
+    return "-" if value is None else f"{value / 2**30:,.2f} GiB"
+
+
+def percent(value: float | None) -> str:
+    """Write a share for people."""
+    return "-" if value is None else f"{value:.2%}"
+
+
+def print_prediction(title: str, predicted: Prediction) -> None:
+    """Print makespan, bound and bubble, and one row per rank."""
+    table = Table(title=title, title_justify="left")
+    for column in ("rank", "busy", "idle", "peak memory", "of it state", "limit"):
+        table.add_column(column, justify="right")
+    for rank, entry in enumerate(predicted.ranks):
+        table.add_row(
+            str(rank),
+            seconds(entry.busy_s),
+            seconds(entry.idle_s),
+            gibibytes(entry.peak_bytes),
+            gibibytes(entry.state_bytes),
+            gibibytes(entry.limit_bytes),
+        )
+    out.print(table)
+    bound = ""
+    if predicted.lower_bound_s is not None:
+        name = f" by {predicted.binding_bound}" if predicted.binding_bound else ""
+        bound = f"; no plan is faster than {seconds(predicted.lower_bound_s)}{name}: gap {percent(predicted.gap)}"
+    out.print(
+        f"makespan {seconds(predicted.makespan_s)}, bubble fraction {percent(predicted.bubble_fraction)}{bound}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def prediction_json(predicted: Prediction, feasible: bool, simulation: Simulation | None = None) -> dict[str, Any]:
+    """Return what ``--json`` prints; the ops only if a simulation is given."""
+    document: dict[str, Any] = predicted.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["feasible"] = feasible
+    if simulation is not None:
+        from octoplan.picture import word_times
+
+        document["ops"] = word_times(simulation)
+    return document
+
+
+@contextmanager
+def compile_progress(quiet: bool) -> Iterator[tuple[Any, Any]]:
+    """Show a live line on a terminal; yield the two callbacks of `octoplan.CompileOptions`.
+
+    Ctrl-C asks the search to stop with the best plan so far; a second one ends the program.
+    """
+    stop = threading.Event()
+    with _first_interrupt_sets(stop):
+        if quiet or not err.is_terminal:
+            yield (lambda progress: None), stop.is_set
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=err, transient=True) as bar:
+            task = bar.add_task("starting", total=1.0)
+
+            def show(progress: octoplan.Progress) -> None:
+                bar.update(task, description=_describe(progress), completed=progress.spent)
+
+            yield show, stop.is_set
+
+
+def _describe(progress: octoplan.Progress) -> str:
+    if progress.best_makespan_s is None or progress.lower_bound_s is None:
+        return progress.phase
+    gap = progress.best_makespan_s / progress.lower_bound_s - 1 if progress.lower_bound_s else None
+    return (
+        f"{progress.phase}: best {seconds(progress.best_makespan_s)}, bound {seconds(progress.lower_bound_s)}, "
+        f"gap {percent(gap)}, {progress.num_evaluations:,} evaluated"
+    )
+
+
+@contextmanager
+def _first_interrupt_sets(stop: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(signum: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

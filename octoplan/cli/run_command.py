@@ -1,0 +1,95 @@
+"""``octoplan run``: hands the plan to the torch runtime, which is a package of its own.
+
+The compiler never imports torch, and a GPU node needs no solver; so the runtime is started as a program.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import octoplan
+from octoplan.cli import options as flags
+from octoplan_schemas import Cluster, InputError, ModelGraph, load, save
+from octoplan_schemas.files import read_json
+
+
+def run(
+    plan: flags.PlanFile,
+    model: flags.OptionalModelSource = None,
+    cluster: flags.OptionalClusterFile = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="MODULE:FUNCTION", help="Your own layers and loss.")
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", help="Optimizer steps.")] = 1,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="float32|float64|bfloat16")] = "float32",
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with a single process.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="Longest that a rank may stay in one op, seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the miniature's parameters and data.")] = 0,
+    config: flags.ConfigFile = None,
+    sequence_length: flags.SequenceLength = None,
+    micro_batch_size: flags.MicroBatchSize = None,
+    tensor_parallel: flags.TensorParallel = 1,
+    data_parallel: flags.DataParallel = 1,
+    granularity: flags.GranularityOption = "block",
+    efficiency: flags.Efficiency = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's measured start and end.")] = False,
+    json_output: flags.Json = False,
+) -> int:
+    """Run a plan with torch: local processes, or this rank under torchrun; without --layers on a miniature of M."""
+    _require_runtime()
+    arguments = [str(plan), "--steps", str(steps), "--dtype", dtype, "--timeout", str(timeout), "--seed", str(seed)]
+    chosen = {"--verify": verify, "--json": json_output, "--timeline": timeline}
+    arguments += [flag for flag, wanted in chosen.items() if wanted]
+    if layers is not None:
+        arguments += ["--layers", layers]
+    if model is None:
+        return _run_program(arguments)
+    if _is_graph(model):
+        return _run_program([*arguments, "--model", str(model)])
+    devices = None if cluster is None else load(cluster, Cluster)
+    graph = octoplan.import_model(
+        model,
+        flags.import_options(
+            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+        ),
+    )
+    with tempfile.TemporaryDirectory(prefix="octoplan-") as folder:
+        file = Path(folder) / "model.json"
+        save(file, graph)
+        return _run_program([*arguments, "--model", str(file)])
+
+
+def _require_runtime() -> None:
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("octoplan_runtime") is None:
+        raise InputError("octoplan run needs torch; install it with: pip install 'octoplan[runtime]'")
+
+
+def _is_graph(path: Path) -> bool:
+    document = read_json(path)
+    return isinstance(document, dict) and str(document.get("format", "")).startswith(ModelGraph.FORMAT)
+
+
+def _run_program(arguments: list[str]) -> int:
+    """Run the runtime's own program and return its exit code; signals to us go to it."""
+    environment = dict(os.environ)
+    process = subprocess.Popen([sys.executable, "-m", "octoplan_runtime", *arguments], env=environment)
+
+    def forward(number: int, frame: Any) -> None:
+        process.send_signal(number)
+
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code

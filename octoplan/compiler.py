@@ -1,0 +1,282 @@
+"""`compile_plan`: model and cluster in, plan out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from octoplan.baseline_plans import baseline_problem, run_baseline
+from octoplan.baselines import BASELINES, Strategy, parse_strategy
+from octoplan.certificate import Certificate, certify, strongest_formula
+from octoplan.errors import InfeasibleError
+from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT, MemoryLimit
+from octoplan.ordering import OrderedPlan
+from octoplan.plan_writer import PlanInputs, write_plan
+from octoplan.problem_builder import build_problem
+from octoplan.tuner import Budget, Candidate, Pricer, search, starting_assignments
+from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, PlanJob
+from octoplan_solvers.ops import FloatArray
+from octoplan_solvers.problem import PipelineProblem
+
+#: Share of the time limit in which CP-SAT looks for bounds and assignments before the search.
+_MASTER_SHARE = 0.3
+#: CP-SAT's deterministic seconds where evaluations, not seconds, limit the search.
+_DETERMINISTIC_MASTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a long compilation is doing."""
+
+    phase: str
+    best_makespan_s: float | None = None
+    lower_bound_s: float | None = None
+    num_evaluations: int = 0
+    spent: float = 0.0
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the command line's flags hold.
+
+    Parameters
+    ----------
+    microbatches:
+        Microbatches of one optimizer step.
+    strategy:
+        ``octoplan`` or a baseline such as ``1f1b:balanced`` or ``interleaved-1f1b:v=4``.
+    backward:
+        ``split`` or ``fused``; baselines have their own.
+    max_stages_per_device:
+        Stages that a rank may hold; baselines have their own.
+    memory_limit:
+        Bytes, ``"90%"``, ``"1f1b:1.5"``, ``"none"`` (contract, section 6).
+    time_limit_s:
+        Seconds of search. Ignored where ``max_evaluations`` is given.
+    max_evaluations:
+        End the search after so many candidates; with ``seed`` the plan is then reproducible byte for byte.
+    on_progress, should_stop:
+        Called during the search; ``should_stop`` ends it with the best plan so far.
+    """
+
+    microbatches: int
+    strategy: str = "octoplan"
+    backward: str = "split"
+    max_stages_per_device: int = 4
+    memory_limit: str | float | None = DEFAULT_MEMORY_LIMIT
+    time_limit_s: float = 10.0
+    seed: int = 0
+    max_evaluations: int | None = None
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -> Plan:
+    """Compile a plan.
+
+    Raises
+    ------
+    InputError
+        If the inputs or options make no sense.
+    InfeasibleError
+        If no plan fits into memory, or the baseline asked for does not.
+    """
+    check_compile_options(options)
+    strategy = parse_strategy(options.strategy)
+    problem = _limited_problem(model, cluster, options)
+    started = time.monotonic()
+    if strategy.is_baseline:
+        ordered, certificate = _compile_baseline(problem, model, strategy)
+        problem = baseline_problem(problem, strategy)
+    else:
+        ordered, certificate = _compile_octoplan(problem, model, options, started)
+    job = PlanJob(
+        microbatches=options.microbatches,
+        backward="split" if problem.split_backward else "fused",
+        max_stages_per_device=problem.max_stages_per_rank,
+        memory_limit=_recorded_limit(options.memory_limit),
+    )
+    provenance = _provenance(options, strategy, certificate, time.monotonic() - started)
+    return write_plan(PlanInputs(model, cluster, job), ordered, certificate.bound, provenance)
+
+
+def check_compile_options(options: CompileOptions) -> None:
+    """Refuse values out of range, naming the field."""
+    for field in ("microbatches", "max_stages_per_device", "max_evaluations"):
+        value = getattr(options, field)
+        if value is not None and value < 1:
+            raise InputError(f"must be at least 1, not {value}", field=field)
+    if options.backward not in ("split", "fused"):
+        raise InputError(f"must be split or fused, not {options.backward!r}", field="backward")
+    if not 0 <= options.time_limit_s < float("inf"):
+        raise InputError(f"must be at least 0 seconds, not {options.time_limit_s}", field="time_limit")
+    if options.seed < 0:
+        raise InputError(f"must be at least 0, not {options.seed}", field="seed")
+
+
+def _limited_problem(model: ModelGraph, cluster: Cluster, options: CompileOptions) -> PipelineProblem:
+    """Build the problem with the memory limit that the options ask for."""
+    problem = build_problem(
+        model,
+        cluster,
+        num_microbatches=options.microbatches,
+        split_backward=options.backward == "split",
+        max_stages_per_rank=options.max_stages_per_device,
+    )
+    limit = MemoryLimit.parse(options.memory_limit)
+    if limit.kind == "1f1b":
+        return replace(problem, dynamic_limit_bytes=limit.value * balanced_1f1b_dynamic_peak(problem, model))
+    return replace(problem, memory_limit_bytes=device_limits(cluster, limit))
+
+
+def device_limits(cluster: Cluster, limit: MemoryLimit) -> FloatArray:
+    """Return ``(R,)`` bytes that a limit allows each rank's whole peak; ``1f1b`` limits are not of this kind."""
+    memory = np.array([float(cluster.device_types[device.type].memory_bytes) for device in cluster.devices])
+    if limit.kind == "share":
+        return memory * limit.value
+    if limit.kind == "bytes":
+        return np.full(len(memory), limit.value)
+    return np.full(len(memory), np.inf)
+
+
+def balanced_1f1b_dynamic_peak(problem: PipelineProblem, model: ModelGraph) -> float:
+    """Return the largest peak without state, over the ranks, of the ``1f1b:balanced`` plan."""
+    simulation = run_baseline(problem, model, Strategy("1f1b", "balanced")).simulation
+    return float((simulation.memory.peak_bytes - simulation.schedule.staged.state_bytes).max())
+
+
+def _compile_baseline(
+    problem: PipelineProblem, model: ModelGraph, strategy: Strategy
+) -> tuple[OrderedPlan, Certificate]:
+    ordered = run_baseline(problem, model, strategy)
+    excess = ordered.excess_bytes()
+    if excess.any():
+        rank = int(np.argmax(excess))
+        raise InfeasibleError(
+            f"{strategy} does not fit: rank {rank} peaks at {ordered.simulation.memory.peak_bytes[rank]:,.0f} bytes, "
+            f"{excess[rank]:,.0f} more than its limit of {ordered.staged.memory_limit_bytes[rank]:,.0f}; "
+            "raise --memory-limit, or take another strategy"
+        )
+    bound = strongest_formula(baseline_problem(problem, strategy))
+    return ordered, Certificate(bound, None)
+
+
+def _compile_octoplan(
+    problem: PipelineProblem, model: ModelGraph, options: CompileOptions, started: float
+) -> tuple[OrderedPlan, Certificate]:
+    """Master problem for bound and starts, search, and the baselines as a floor."""
+    pricer = Pricer(problem)
+    starts = starting_assignments(problem)
+    options.on_progress(Progress("bound"))
+    deterministic = options.max_evaluations is not None
+    certificate = certify(
+        problem,
+        time_limit_s=_DETERMINISTIC_MASTER_S if deterministic else _MASTER_SHARE * options.time_limit_s,
+        seed=options.seed,
+        deterministic=deterministic,
+        should_stop=options.should_stop,
+    )
+    if certificate.master is not None:
+        starts += [solution for solution in reversed(certificate.master.solutions)][:5]
+    budget = _budget(options, pricer, started)
+
+    def report(candidate: Candidate) -> None:
+        options.on_progress(
+            Progress(
+                "search", candidate.makespan_s, certificate.bound.seconds, pricer.num_evaluations, budget.spent()
+            )
+        )
+
+    found = search(
+        pricer,
+        starts,
+        budget,
+        seed=options.seed,
+        good_enough_s=certificate.bound.seconds * (1 + 1e-9),
+        on_best=report,
+    )
+    best = _best_fitting([found, *_floor(problem, model)])
+    if best is None:
+        raise InfeasibleError(_why_infeasible(pricer, problem, certificate))
+    return best, certificate
+
+
+def _budget(options: CompileOptions, pricer: Pricer, started: float) -> Budget:
+    """Share of the evaluations, or of the seconds, that is spent."""
+
+    def spent() -> float:
+        if options.should_stop():
+            return 1.0
+        if options.max_evaluations is not None:
+            return pricer.num_evaluations / options.max_evaluations
+        if options.time_limit_s == 0:
+            return 1.0
+        return (time.monotonic() - started) / options.time_limit_s
+
+    return Budget(spent)
+
+
+def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
+    """Every baseline that the job admits: the search must never be worse than one of them."""
+    plans = []
+    for name in BASELINES:
+        for partition in ("uniform", "balanced"):
+            strategy = Strategy(name, partition)  # type: ignore[arg-type]
+            own = baseline_problem(problem, strategy)
+            if own.max_stages_per_rank > problem.max_stages_per_rank:
+                continue
+            if own.split_backward and not problem.split_backward:
+                continue
+            try:
+                plans.append(run_baseline(problem, model, strategy))
+            except InputError:
+                continue  # the method does not admit these sizes
+    return plans
+
+
+def _best_fitting(plans: list[OrderedPlan | None]) -> OrderedPlan | None:
+    fitting = [plan for plan in plans if plan is not None and not plan.excess_bytes().any()]
+    return min(fitting, key=lambda plan: plan.makespan_s, default=None)
+
+
+def _why_infeasible(pricer: Pricer, problem: PipelineProblem, certificate: Certificate) -> str:
+    total, limit = float(problem.state_bytes.sum()), float(problem.memory_limit_bytes.sum())
+    closest = pricer.least_short
+    master = certificate.master
+    proved = total > limit or (master is not None and master.status == "infeasible")
+    text = "no plan fits into memory" if proved else "no plan was found that fits into memory"
+    if closest is not None:
+        text += f": in the closest partition {closest}"
+    if total > limit:
+        text += f"; states alone take {total:,.0f} bytes, all ranks together have {limit:,.0f}"
+    return text + "; raise --memory-limit, use more devices or a larger --tensor-parallel or --data-parallel"
+
+
+def _recorded_limit(limit: str | float | None) -> str | float | None:
+    """Return the limit as the plan's job records it: None for none, a number for bytes, else the text."""
+    parsed = MemoryLimit.parse(limit)
+    if parsed.kind == "none":
+        return None
+    return parsed.value if parsed.kind == "bytes" else str(limit)
+
+
+def _provenance(
+    options: CompileOptions, strategy: Strategy, certificate: Certificate, seconds: float
+) -> dict[str, Any]:
+    """Return strategy, versions, seed and time; without seconds where the plan must be reproducible."""
+    entry: dict[str, Any] = {"strategy": str(strategy), "octoplan": version("octoplan"), "seed": options.seed}
+    if strategy.is_baseline:
+        return entry
+    entry["solvers"] = {"ortools": version("ortools")}
+    if certificate.master is not None:
+        entry["master"] = {"status": certificate.master.status}
+    if options.max_evaluations is None:
+        entry["seconds"] = round(seconds, 3)
+    else:
+        entry["max_evaluations"] = options.max_evaluations
+    return entry

@@ -1,0 +1,132 @@
+"""Compiled kernels for memory over time (contract, section 4, point 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
+
+
+@njit(cache=True)
+def arrival_lists(
+    messages: Any,
+    pair_begin: Any,
+    pair_destination: Any,
+    message_arrival: Any,
+    num_microbatches: int,
+    edge_bytes: Any,
+    num_ranks: int,
+) -> Any:
+    """Return sorted arrival times and their bytes for every rank, rank after rank, and where each rank begins."""
+    begin = np.zeros(num_ranks + 1, np.int64)
+    for pair in range(len(pair_destination)):
+        begin[pair_destination[pair] + 1] += pair_begin[pair + 1] - pair_begin[pair]
+    for rank in range(num_ranks):
+        begin[rank + 1] += begin[rank]
+    fill = begin[:-1].copy()
+    times = np.empty(len(messages))
+    sizes = np.empty(len(messages))
+    for pair in range(len(pair_destination)):
+        rank = pair_destination[pair]
+        for index in range(pair_begin[pair], pair_begin[pair + 1]):
+            times[fill[rank]] = message_arrival[index]
+            sizes[fill[rank]] = edge_bytes[messages[index] // num_microbatches // 2]
+            fill[rank] += 1
+    for rank in range(num_ranks):
+        own = slice(begin[rank], begin[rank + 1])
+        order = np.argsort(times[own], kind="mergesort")
+        times[own] = times[own][order]
+        sizes[own] = sizes[own][order]
+    return times, sizes, begin
+
+
+@njit(cache=True)
+def memory_kernel(
+    ops: Any,
+    rank_begin: Any,
+    num_microbatches: int,
+    start: Any,
+    end: Any,
+    arrivals: Any,
+    arrival_bytes: Any,
+    arrival_begin: Any,
+    received_forward: Any,
+    received_backward: Any,
+    activation: Any,
+    freed_at_input: Any,
+    stash: Any,
+    workspace: Any,
+    state: Any,
+    curve: bool,
+) -> Any:
+    """Follow each rank's memory; intervals are half-open, so what ends at an instant frees before it is measured.
+
+    ``arrivals[arrival_begin[r]:arrival_begin[r + 1]]`` are the sorted arrival times at rank r with their bytes;
+    ``received_*`` are the received bytes that F, and I or B, of each stage release at their start.
+
+    Returns the peak of every rank, when it is first reached, and (if ``curve``) ``(times, bytes, begin)``.
+    """
+    num_ranks = len(rank_begin) - 1
+    peak = state.copy()
+    peak_at = np.zeros(num_ranks)
+    size = 2 * len(ops) + len(arrivals) + num_ranks if curve else 0
+    times = np.empty(size)
+    values = np.empty(size)
+    begin = np.zeros(num_ranks + 1, np.int64)
+    filled = 0
+    for rank in range(num_ranks):
+        held = state[rank]
+        arrival = arrival_begin[rank]
+        last_arrival = arrival_begin[rank + 1]
+        if curve:
+            times[filled] = 0.0
+            values[filled] = held
+            filled += 1
+        for boundary in range(2 * rank_begin[rank], 2 * rank_begin[rank + 1]):
+            index = boundary // 2
+            now = start[index] if boundary % 2 == 0 else end[index]
+            while arrival < last_arrival and arrivals[arrival] < now:
+                held += arrival_bytes[arrival]
+                arrival += 1
+                if arrival == last_arrival or arrivals[arrival] > arrivals[arrival - 1]:
+                    if held > peak[rank]:
+                        peak[rank] = held
+                        peak_at[rank] = arrivals[arrival - 1]
+                    if curve:
+                        times[filled] = arrivals[arrival - 1]
+                        values[filled] = held
+                        filled += 1
+            while arrival < last_arrival and arrivals[arrival] == now:
+                held += arrival_bytes[arrival]
+                arrival += 1
+            kind = ops[index] % NUM_KINDS
+            stage = ops[index] // NUM_KINDS // num_microbatches
+            if boundary % 2 == 0:
+                held += workspace[stage]
+                if kind == FORWARD:
+                    held += activation[stage] - received_forward[stage]
+                elif kind != BACKWARD_WEIGHT:
+                    held -= received_backward[stage]
+                upcoming = end[index]
+            else:
+                held -= workspace[stage]
+                if kind == BACKWARD_INPUT:
+                    held += stash[stage] - freed_at_input[stage]
+                elif kind == BACKWARD_WEIGHT:
+                    held -= stash[stage] + activation[stage] - freed_at_input[stage]
+                elif kind == BACKWARD:
+                    held -= activation[stage]
+                upcoming = start[index + 1] if index + 1 < rank_begin[rank + 1] else np.inf
+            if upcoming > now:
+                if held > peak[rank]:
+                    peak[rank] = held
+                    peak_at[rank] = now
+                if curve:
+                    times[filled] = now
+                    values[filled] = held
+                    filled += 1
+        begin[rank + 1] = filled
+    return peak, peak_at, times[:filled], values[:filled], begin

@@ -1,0 +1,44 @@
+"""Assignments to start from: regular placements with balanced cuts, by time and by memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octoplan.baselines.schedule import loop_placement
+from octoplan_solvers.ops import FloatArray
+from octoplan_solvers.partition_dp import balanced_boundaries, minimise_heaviest_stage
+from octoplan_solvers.problem import Assignment, PipelineProblem
+
+
+def starting_assignments(problem: PipelineProblem) -> list[Assignment]:
+    """Return loop and zigzag placements for every number of stages per rank, balanced by time, then by memory."""
+    starts: list[Assignment] = []
+    for ranks in _regular_placements(problem):
+        starts.append(Assignment(tuple(balanced_boundaries(problem, list(ranks))), ranks))
+    if np.isfinite(problem.memory_limit_bytes).any():
+        starts.append(lightest_in_memory(problem))
+    return starts
+
+
+def _regular_placements(problem: PipelineProblem) -> list[tuple[int, ...]]:
+    most = min(problem.max_stages_per_rank, problem.num_layers // problem.num_ranks)
+    placements: list[tuple[int, ...]] = []
+    for count in range(1, most + 1):
+        placements.append(loop_placement(problem.num_ranks, count))
+        if count > 1 and problem.num_ranks > 1:
+            placements.append(zigzag_placement(problem.num_ranks, count))
+    return placements
+
+
+def zigzag_placement(num_ranks: int, stages_per_rank: int) -> tuple[int, ...]:
+    """Go down the ranks and back up, again and again."""
+    down = tuple(range(num_ranks))
+    return tuple(rank for turn in range(stages_per_rank) for rank in (down if turn % 2 == 0 else down[::-1]))
+
+
+def lightest_in_memory(problem: PipelineProblem) -> Assignment:
+    """Return one stage per rank such that the fullest rank, as a share of its limit, is as empty as can be."""
+    size = problem.state_bytes + problem.activation_bytes
+    limit: FloatArray = np.where(np.isfinite(problem.memory_limit_bytes), problem.memory_limit_bytes, np.inf)
+    share = np.where(np.isinf(limit)[:, None], 0.0, size[None, :] / limit[:, None])
+    return Assignment(tuple(minimise_heaviest_stage(share)), tuple(range(problem.num_ranks)))

@@ -1,0 +1,242 @@
+"""`PipelineExecutor`: one rank's part of a pipeline in a training loop of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from octoplan_schemas import InputError, Plan, parse_word, require_valid, stage_edges
+from torch import nn
+
+from octoplan_runtime.errors import PipelineError, one_line
+from octoplan_runtime.interpreter import Interpreter, LossFunction, StepState
+from octoplan_runtime.mailbox import Mailbox
+from octoplan_runtime.microbatches import Batch, join_values, split_batch
+from octoplan_runtime.progress import OpTimes, Progress
+from octoplan_runtime.stage_graph import StageGraph
+from octoplan_runtime.stage_module import Layers, StageModule, Values, as_values
+from octoplan_runtime.tensor_specs import TensorSpec, agree
+from octoplan_runtime.transport import Transport
+
+
+class PipelineExecutor:
+    """Trains this rank's layers of a model by a plan, together with the other ranks of a process group.
+
+    Parameters
+    ----------
+    plan:
+        The plan; refused unless complete, ordered and free of deadlock.
+    layers:
+        A function from layer index to module, asked only for this rank's layers, or the list of all layers.
+        A layer takes the output tensors of the layer before it, then those of each skip edge that ends there.
+    loss_function:
+        Takes the last layer's output (a tuple if it gives several tensors) and the targets of one microbatch.
+    group:
+        Process group with one process per rank of the plan; None for the default group.
+    skips:
+        Layer indices ``(source, destination)`` of the model's skip edges.
+    device:
+        Where the layers are and received tensors go; by default where this rank's parameters are.
+    progress:
+        Told of every op as it begins; for a watchdog.
+
+    Attributes
+    ----------
+    modules:
+        This rank's stage modules, by stage.
+    times:
+        Start and end of every op of the last step.
+
+    Raises
+    ------
+    InputError
+        If the plan is not valid or the group has another number of ranks.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layers: Layers,
+        loss_function: LossFunction,
+        *,
+        group: dist.ProcessGroup | None = None,
+        skips: Iterable[tuple[int, int]] = (),
+        device: torch.device | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        skips = list(skips)
+        require_valid(plan, stage_edges([stage.layers for stage in plan.stages], skips))
+        _require_world_size(plan, group)
+        self.plan = plan
+        self.rank = dist.get_rank(group)
+        self.progress = progress or Progress()
+        self._graph = StageGraph.of(plan, skips)
+        self.modules = {stage.id: self._build(stage.id, layers) for stage in plan.stages_of(self.rank)}
+        self._program = [parse_word(word) for word in plan.programs[self.rank]]
+        self.times = OpTimes(len(self._program))
+        self._loss_function = loss_function
+        self._group = group
+        self._ranks = [stage.rank for stage in plan.stages]
+        self._device = device or _device_of(self.modules)
+        self._interpreter: Interpreter | None = None
+        self._input_specs: tuple[TensorSpec, ...] | None = None
+
+    def step(self, inputs: Batch | None = None, targets: Batch | None = None) -> torch.Tensor:
+        """Run forward and backward of one batch; gradients are added to ``.grad``.
+
+        Parameters
+        ----------
+        inputs:
+            The whole batch, a tensor or a tuple of tensors, cut along dimension 0 into equal microbatches;
+            needed where the first stage is, ignored elsewhere.
+        targets:
+            Likewise for the loss; needed where the last stage is.
+
+        Returns
+        -------
+        torch.Tensor
+            The mean of the microbatches' losses, in float64, on every rank. Gradients are those of this mean.
+
+        Raises
+        ------
+        InputError
+            If the batch cannot be cut, or its shape differs from the first step's.
+        PipelineError
+            If an op fails; it names the rank and the op.
+        """
+        state = self._begin(inputs, targets, training=True)
+        with self._errors_named():
+            self._ready(state).run(state)
+            return self._mean_loss(state)
+
+    def eval(self, inputs: Batch | None = None) -> torch.Tensor | Values | None:
+        """Run the forward alone, without gradients and with the layers in evaluation mode.
+
+        Returns
+        -------
+        torch.Tensor or tuple of torch.Tensor or None
+            The last layer's output, microbatches joined along dimension 0; None where the last stage is not.
+        """
+        state = self._begin(inputs, None, training=False)
+        with self._errors_named(), torch.no_grad(), _evaluation_mode(self.modules.values()):
+            self._ready(state).run(state)
+        if not self._holds_last:
+            return None
+        return join_values([state.outputs[m] for m in range(state.num_microbatches)])
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield this rank's parameters, named ``layers.INDEX.NAME`` by the layer's index in the whole
+        model."""
+        for module in self.modules.values():
+            yield from module.named_parameters()
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yield this rank's parameters."""
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's state under global names: it loads under any other plan of the model."""
+        return {
+            name: value for module in self.modules.values() for name, value in module.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what this rank holds; other names are passed over, missing ones are an `InputError`."""
+        for stage, module in self.modules.items():
+            own = module.state_dict().keys()
+            missing = sorted(own - state.keys())
+            if missing:
+                raise InputError(f"the state has no {missing[0]!r}, which stage {stage} needs")
+            module.load_state_dict({name: state[name] for name in own})
+
+    def _build(self, stage: int, layers: Layers) -> StageModule:
+        return StageModule(layers, self._graph.bounds[stage], self._graph.feeds, self._graph.exports(stage))
+
+    @property
+    def _holds_last(self) -> bool:
+        return len(self._ranks) - 1 in self.modules
+
+    def _begin(self, inputs: Batch | None, targets: Batch | None, *, training: bool) -> StepState:
+        self.progress.enter("the start of the step")
+        num_microbatches = self.plan.job.microbatches
+        state = StepState(num_microbatches, (), None, training)
+        if 0 in self.modules:
+            state.inputs = [as_values(value) for value in split_batch(inputs, num_microbatches, "inputs")]
+            self._require_same_shapes(state)
+        if self._holds_last and training:
+            state.targets = split_batch(targets, num_microbatches, "targets")
+        return state
+
+    def _require_same_shapes(self, state: StepState) -> None:
+        found = tuple(TensorSpec.of(value) for value in state.inputs[0])
+        if self._input_specs not in (None, found):
+            raise InputError(
+                f"a microbatch of inputs was {self._input_specs} in the first step and is {found} now; "
+                "shapes are agreed once, so keep them, or build a new PipelineExecutor"
+            )
+        self._input_specs = found
+
+    def _ready(self, state: StepState) -> Interpreter:
+        """Return the interpreter; in the first step the ranks agree on shapes before it is built."""
+        if self._interpreter is None:
+            self.progress.enter("the agreement on shapes")
+            inputs = self._input_specs
+            specs = agree(self._graph, self._ranks, self.modules, inputs, self._group, self._device)
+            transport = Transport(self._group, self._device)
+            told = (self.progress, self.times)
+            mailbox = Mailbox(self._graph, self._ranks, specs, transport, *told)
+            self._interpreter = Interpreter(
+                self._program, self._graph, self.modules, self._loss_function, mailbox, *told
+            )
+        return self._interpreter
+
+    def _mean_loss(self, state: StepState) -> torch.Tensor:
+        self.progress.enter("the sharing of the loss")
+        mean = torch.zeros((), dtype=torch.float64, device=self._device)
+        if self._holds_last:
+            losses = [state.losses[m] for m in range(state.num_microbatches)]
+            mean = torch.stack(losses).to(torch.float64).mean()
+        dist.broadcast(mean, group=self._group, group_src=self._ranks[-1])
+        self.progress.enter("the end of the step")
+        return mean
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        """Say which rank and which op an error comes from; bad input stays as it is."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise PipelineError(self.rank, self.progress.word, one_line(error)) from error
+
+
+def _require_world_size(plan: Plan, group: dist.ProcessGroup | None) -> None:
+    size = dist.get_world_size(group)
+    if size != plan.num_ranks:
+        raise InputError(
+            f"the plan is for {plan.num_ranks} ranks, but the process group has {size}; "
+            f"start {plan.num_ranks} processes, or compile a plan for {size} devices"
+        )
+
+
+def _device_of(modules: Mapping[int, StageModule]) -> torch.device:
+    parameters = (parameter for module in modules.values() for parameter in module.parameters())
+    return next((parameter.device for parameter in parameters), torch.device("cpu"))
+
+
+@contextmanager
+def _evaluation_mode(stages: Iterable[StageModule]) -> Iterator[None]:
+    """Put every module into evaluation mode, and back into the mode that it had."""
+    modes = [(module, module.training) for stage in stages for module in stage.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

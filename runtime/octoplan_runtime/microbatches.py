@@ -1,0 +1,40 @@
+"""A batch as microbatches: equal cuts along dimension 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from octoplan_schemas import InputError
+
+#: One tensor or several; dimension 0 is the batch.
+Batch = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+def split_batch(batch: Batch | None, num_microbatches: int, name: str) -> list[Any]:
+    """Cut a batch into equal microbatches; a tuple is cut tensor by tensor.
+
+    Raises
+    ------
+    InputError
+        If there is no batch, or its size is no multiple of the number of microbatches.
+    """
+    if batch is None:
+        raise InputError(f"step() and eval() need {name} on this rank")
+    if isinstance(batch, tuple):
+        parts = [split_batch(tensor, num_microbatches, name) for tensor in batch]
+        return list(zip(*parts, strict=True))
+    size = batch.shape[0] if batch.dim() else 0
+    if size == 0 or size % num_microbatches:
+        raise InputError(
+            f"{name}: {size} samples cannot be cut into {num_microbatches} equal microbatches; make the "
+            f"batch size a multiple of {num_microbatches}"
+        )
+    return list(batch.chunk(num_microbatches))
+
+
+def join_values(microbatches: Sequence[tuple[torch.Tensor, ...]]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Join the outputs of microbatches, in order, along dimension 0; a single tensor stands alone."""
+    joined = tuple(torch.cat(tensors) for tensors in zip(*microbatches, strict=True))
+    return joined[0] if len(joined) == 1 else joined

@@ -1,0 +1,5 @@
+"""Miniatures: small real torch layers of the same kinds, in the same order, as a model graph's."""
+
+from octoplan_runtime.miniature.build import MiniatureSize, miniature
+
+__all__ = ["MiniatureSize", "miniature"]

@@ -1,0 +1,135 @@
+"""Collect times and errors of all ranks on rank 0, as plain numbers, and make the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from octoplan_schemas import Plan, parse_word
+
+from octoplan_runtime.executor import PipelineExecutor
+from octoplan_runtime.options import PreparedRun, RunOptions
+from octoplan_runtime.report import RankReport, RunReport
+from octoplan_runtime.verification import TOLERANCES, Verification
+
+#: ``(rank, word, start_s, end_s)``
+_Op = tuple[int, str, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _RankNumbers:
+    """What one rank tells rank 0; the worst parameter is a number in the order of its own parameters."""
+
+    num_parameters: int
+    error: float
+    worst_parameter: int
+    times: list[float]
+
+
+def gather(
+    options: RunOptions,
+    run: PreparedRun,
+    executor: PipelineExecutor,
+    losses: list[float | None],
+    verification: Verification | None,
+    origin_s: float,
+) -> RunReport | None:
+    """Return the report on rank 0, None elsewhere; every rank takes part.
+
+    Parameters
+    ----------
+    options, run:
+        What was run.
+    executor:
+        This rank's part, with the times of its last step.
+    losses:
+        Of every step; None for one that was not finite.
+    verification:
+        This rank's comparison, if there was one.
+    origin_s:
+        Monotonic time from which this rank counts; all ranks took it as they left the same barrier.
+    """
+    executor.progress.enter("gathering results")
+    mine = _own_numbers(executor, verification, origin_s)
+    if executor.rank != 0:
+        dist.send(mine, dst=0)
+        return None
+    rows = [mine] + [_received(run.plan, rank) for rank in range(1, run.plan.num_ranks)]
+    numbers = [_RankNumbers(int(row[0]), float(row[1]), int(row[2]), row[3:].tolist()) for row in rows]
+    return _report(options, run.plan, numbers, losses, verification)
+
+
+def _own_numbers(
+    executor: PipelineExecutor, verification: Verification | None, origin_s: float
+) -> torch.Tensor:
+    num_parameters = sum(parameter.numel() for parameter in executor.parameters())
+    worst = (verification.worst.error, verification.worst.parameter) if verification else (0.0, -1)
+    times = [time for pair in executor.times.shifted(origin_s) for time in pair]
+    return torch.tensor([num_parameters, *worst, *times], dtype=torch.float64)
+
+
+def _received(plan: Plan, rank: int) -> torch.Tensor:
+    row = torch.empty(3 + 2 * len(plan.programs[rank]), dtype=torch.float64)
+    dist.recv(row, src=rank)
+    return row
+
+
+def _report(
+    options: RunOptions,
+    plan: Plan,
+    numbers: Sequence[_RankNumbers],
+    losses: list[float | None],
+    verification: Verification | None,
+) -> RunReport:
+    ops: list[_Op] = [
+        (rank, word, row.times[2 * position], row.times[2 * position + 1])
+        for rank, row in enumerate(numbers)
+        for position, word in enumerate(plan.programs[rank])
+    ]
+    compute = [op for op in ops if parse_word(op[1]).is_compute]
+    makespan_s = max(end for *_, end in compute) - min(start for *_, start, _ in compute)
+    ranks = [
+        _rank_report(plan, rank, row, compute, makespan_s, verification) for rank, row in enumerate(numbers)
+    ]
+    worst = max(ranks, key=lambda rank: rank.max_relative_gradient_error or 0.0)
+    tolerance = TOLERANCES[options.dtype] if verification else None
+    loss_error = verification.worst_loss_error if verification else None
+    largest = max(worst.max_relative_gradient_error or 0.0, loss_error or 0.0)
+    return RunReport(
+        loss=losses[-1],
+        losses=losses,
+        max_relative_gradient_error=worst.max_relative_gradient_error,
+        max_relative_loss_error=loss_error,
+        tolerance=tolerance,
+        gradients_match=None if tolerance is None else largest <= tolerance,
+        worst_parameter=worst.worst_parameter,
+        measured_makespan_s=makespan_s,
+        predicted_makespan_s=plan.predicted.makespan_s,
+        ranks=ranks,
+        ops=ops,
+    )
+
+
+def _rank_report(
+    plan: Plan,
+    rank: int,
+    numbers: _RankNumbers,
+    compute: Sequence[_Op],
+    makespan_s: float,
+    verification: Verification | None,
+) -> RankReport:
+    busy_s = sum(end - start for op_rank, _, start, end in compute if op_rank == rank)
+    names = verification.names_of(rank) if verification else []
+    stages = plan.stages_of(rank)
+    return RankReport(
+        rank=rank,
+        stages=[stage.id for stage in stages],
+        num_layers=sum(stage.layers[1] - stage.layers[0] for stage in stages),
+        num_parameters=numbers.num_parameters,
+        busy_s=busy_s,
+        idle_s=makespan_s - busy_s,
+        max_relative_gradient_error=numbers.error if verification else None,
+        worst_parameter=names[numbers.worst_parameter] if numbers.worst_parameter >= 0 else None,
+    )

@@ -1,0 +1,150 @@
+"""One rank of a run: join the group, build this rank's layers, train, compare, report."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from octoplan_schemas import InputError
+
+from octoplan_runtime.board import Board
+from octoplan_runtime.errors import PipelineError, one_line
+from octoplan_runtime.executor import PipelineExecutor
+from octoplan_runtime.optimizer import make_optimizer
+from octoplan_runtime.options import PreparedRun, RunOptions, prepare
+from octoplan_runtime.progress import Progress
+from octoplan_runtime.reference import SingleProcess
+from octoplan_runtime.report import RunReport
+from octoplan_runtime.results import gather
+from octoplan_runtime.verification import Verification
+from octoplan_runtime.watchdog import Watchdog, leave
+
+#: How long a rank whose peer has vanished waits to learn why.
+_CAUSE_WAIT_S = 3.0
+_SIGNS_OF_A_LOST_PEER = ("Connection", "pair closure", "Timed out")
+
+
+def run_rank(options: RunOptions) -> RunReport | None:
+    """Run this process's rank, given by ``RANK`` and ``WORLD_SIZE``; rank 0 returns the report.
+
+    A failure ends the process: code 1 after one line that names rank, op and message, or 2 on bad input.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    run = _prepare_or_leave(options, rank, world_size)
+    progress = Progress()
+    with joined_group(rank, world_size, options.timeout_s, progress):
+        _require_same_plan(run)
+        return _train(options, run, rank, progress)
+
+
+@contextmanager
+def joined_group(rank: int, world_size: int, timeout_s: float, progress: Progress) -> Iterator[Board]:
+    """Join the process group and be watched; any exception inside ends this process, and then all others."""
+    progress.enter("the meeting of the ranks")
+    # A little longer than the watchdog's patience: it knows where the other ranks are, gloo does not.
+    patience = timedelta(seconds=timeout_s + 10.0)
+    try:
+        dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=patience)
+        board = Board.connect(timeout_s)
+    except Exception as error:
+        leave(rank, progress.word, f"rank {rank} failed in {progress.word}: {one_line(error)}")
+    watchdog = Watchdog(board, progress, rank, world_size, timeout_s)
+    watchdog.start()
+    try:
+        yield board
+        progress.enter("the end of the run")
+        dist.barrier()
+    except BaseException as error:
+        watchdog.stop()
+        _leave_with(error, board, rank, progress)
+    watchdog.stop()
+    dist.destroy_process_group()
+
+
+def _prepare_or_leave(options: RunOptions, rank: int, world_size: int) -> PreparedRun:
+    """Every rank meets the same bad input; rank 0 speaks for all."""
+    try:
+        run = prepare(options, warn=rank == 0)
+        if world_size != run.plan.num_ranks:
+            raise InputError(
+                f"the plan is for {run.plan.num_ranks} ranks, but {world_size} processes were started; start "
+                f"{run.plan.num_ranks}, or compile a plan for {world_size} devices",
+                source=options.plan,
+                field="programs",
+            )
+        return run
+    except InputError as error:
+        if rank == 0:
+            print(error, file=sys.stderr, flush=True)
+        sys.exit(2)
+
+
+def _leave_with(error: BaseException, board: Board, rank: int, progress: Progress) -> None:
+    """Make the failure known to all, print one line, and end this process."""
+    failure = (
+        error if isinstance(error, PipelineError) else PipelineError(rank, progress.word, one_line(error))
+    )
+    if isinstance(error, InputError):
+        board.fail(f"rank {rank}: {error}")
+        print(error, file=sys.stderr, flush=True)
+        os._exit(2)
+    # A broken transfer is mostly the echo of another rank's failure, which is about to be known.
+    is_echo = any(sign in failure.message for sign in _SIGNS_OF_A_LOST_PEER)
+    cause = board.failure(_CAUSE_WAIT_S if is_echo else 0.0)
+    leave(rank, failure.word, cause or board.fail(str(failure)))
+
+
+def _require_same_plan(run: PreparedRun) -> None:
+    """Compare the plan's hash over ranks: two plans with the same name would hang, or worse, not hang."""
+    own = torch.frombuffer(bytearray.fromhex(run.plan.sha256()), dtype=torch.uint8)
+    others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(others, own)
+    different = [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]
+    if different:
+        raise InputError(f"rank {different[0]} has another plan than rank 0; give every rank the same file")
+
+
+def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress) -> RunReport | None:
+    progress.enter("building layers")
+    plan, workload, dtype = run.plan, run.workload, options.torch_dtype
+    executor = PipelineExecutor(
+        plan, workload.layer_in(dtype), workload.loss, skips=run.skips, progress=progress
+    )
+    verification = _verification(run, executor, dtype) if options.verify else None
+    optimizer = make_optimizer(executor.parameters())
+    losses: list[float | None] = []
+    for step in range(options.steps):
+        inputs, targets = workload.batch_in(step, dtype)
+        dist.barrier()
+        origin_s = time.monotonic()
+        loss = executor.step(inputs, targets)
+        losses.append(loss.item() if loss.isfinite() else None)
+        if rank == 0:
+            print(f"step {step + 1}: loss {loss.item():.6g}", file=sys.stderr, flush=True)
+        if verification is not None:
+            verification.compare(inputs, targets, loss)
+        if optimizer is not None:
+            progress.enter("the optimizer step")
+            optimizer.step()
+            optimizer.zero_grad()
+    return gather(options, run, executor, losses, verification, origin_s)
+
+
+def _verification(run: PreparedRun, executor: PipelineExecutor, dtype: torch.dtype) -> Verification:
+    ranks = [stage.rank for stage in run.plan.stages for _ in range(*stage.layers)]
+    reference = None
+    if executor.rank == 0:
+        reference = SingleProcess(
+            run.workload.layer_in(dtype),
+            run.workload.loss,
+            num_layers=run.workload.num_layers,
+            num_microbatches=run.plan.job.microbatches,
+            skips=run.skips,
+        )
+    return Verification(executor, reference, ranks)

@@ -1,0 +1,74 @@
+"""Ends this process when another rank has failed, or when this one has been in one op for too long.
+
+A rank that waits for a transfer sits in a call that Python cannot interrupt; a thread beside it can still
+end the process, with a line that says why.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from octoplan_runtime.board import Board
+from octoplan_runtime.progress import Progress
+
+_PERIOD_S = 0.1
+
+
+class Watchdog(threading.Thread):
+    """Watches one rank.
+
+    Parameters
+    ----------
+    board:
+        Where failures are written down.
+    progress:
+        Where this rank is.
+    rank, num_ranks:
+        This rank and the number of ranks.
+    timeout_s:
+        The longest that a rank may stay in one op.
+    """
+
+    def __init__(self, board: Board, progress: Progress, rank: int, num_ranks: int, timeout_s: float) -> None:
+        super().__init__(name="octoplan-watchdog", daemon=True)
+        self._board = board
+        self._progress = progress
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._timeout_s = timeout_s
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Stop watching: the rank has come to its end, one way or the other."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Look once in a while until stopped."""
+        while not self._stop.wait(_PERIOD_S):
+            try:
+                self._board.place(self._rank, self._progress.word)
+                failure = self._board.failure() or self._stuck()
+            except Exception as error:
+                failure = f"the run's store is gone ({type(error).__name__})"
+            if failure is not None and not self._stop.is_set():
+                leave(self._rank, self._progress.word, failure)
+
+    def _stuck(self) -> str | None:
+        waited_s = time.monotonic() - self._progress.since
+        if waited_s <= self._timeout_s:
+            return None
+        others = [rank for rank in range(self._num_ranks) if rank != self._rank]
+        places = [f"rank {rank} in {self._board.place_of(rank)}" for rank in others]
+        text = f"rank {self._rank} has been in {self._progress.word} for more than {self._timeout_s:g} s"
+        return self._board.fail(f"{text}; {', '.join(places)}" if places else text)
+
+
+def leave(rank: int, word: str, failure: str) -> None:
+    """Print one line and end this process at once, without running anything that might block."""
+    own = failure.startswith(f"rank {rank} ")
+    print(failure if own else f"rank {rank} stopped in {word}: {failure}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)

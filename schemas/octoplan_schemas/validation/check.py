@@ -1,0 +1,254 @@
+"""``check_plan``: every rule of the contract that a plan alone (or with its skip edges) can break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from octoplan_schemas.errors import InputError
+from octoplan_schemas.plan import Plan
+from octoplan_schemas.validation.deadlock import find_cycle
+from octoplan_schemas.validation.index import MessageKey, ProgramIndex
+
+Rule = Literal["structure", "complete", "order", "fifo", "deadlock", "memory", "prediction"]
+_MAX_FINDINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule that the plan breaks, with the place and what is wrong there."""
+
+    rule: Rule
+    message: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.rule}: {self.message}"
+
+
+def check_plan(plan: Plan, skip_edges: Iterable[tuple[int, int]] | None = None) -> list[Finding]:
+    """Decide whether a plan is complete, ordered, first-in-first-out and deadlock-free, in linear time.
+
+    Parameters
+    ----------
+    plan:
+        The plan.
+    skip_edges:
+        Pairs of stages, earlier first, that exchange tensors besides neighbours, as the model says
+        (`stage_edges`). None if the model is not at hand: then the SEND and RECV words with ``@`` say it.
+
+    Returns
+    -------
+    list of Finding
+        Empty if the plan is valid; at most 20. Later rules are only looked at where the earlier ones hold.
+    """
+    try:
+        index = ProgramIndex.of(plan)
+    except InputError as error:
+        return [Finding("structure", str(error))]
+    edges = {(s, s + 1) for s in range(len(plan.stages) - 1)} | _skips(index, skip_edges)
+    for findings in (
+        _structure(plan, index),
+        lambda: _complete(plan, index, edges),
+        lambda: _order(plan, index, edges),
+        lambda: _fifo(plan, index),
+        lambda: _deadlock(plan, index, edges),
+    ):
+        found = findings() if callable(findings) else findings
+        if found:
+            return found[:_MAX_FINDINGS]
+    return []
+
+
+def require_valid(
+    plan: Plan, skip_edges: Iterable[tuple[int, int]] | None = None, *, source: str | None = None
+) -> None:
+    """Raise `InputError` with the first finding if the plan is not valid."""
+    findings = check_plan(plan, skip_edges)
+    if findings:
+        raise InputError(str(findings[0]), source=source)
+
+
+def _skips(index: ProgramIndex, skip_edges: Iterable[tuple[int, int]] | None) -> set[tuple[int, int]]:
+    """What the model says, or else what the words with ``@`` say."""
+    if skip_edges is not None:
+        return set(skip_edges)
+    ends = [(source, destination) for source, destination, _ in (*index.sends, *index.recvs)]
+    return {(min(pair), max(pair)) for pair in ends if abs(pair[0] - pair[1]) > 1}
+
+
+def _structure(plan: Plan, index: ProgramIndex) -> list[Finding]:
+    """Stages cover the layers once, in order; ranks exist and hold at least one; words are in range."""
+    found = []
+    next_layer = 0
+    held = set()
+    for position, stage in enumerate(plan.stages):
+        where = f"stages.{position}"
+        first, end = stage.layers
+        if stage.id != position:
+            found.append(
+                f"{where}.id: {stage.id} must be {position}; stages are listed in model order from 0"
+            )
+        if first != next_layer or end <= first:
+            found.append(
+                f"{where}.layers: [{first}, {end}] must start at layer {next_layer} and end after it"
+            )
+        if stage.rank >= plan.num_ranks:
+            found.append(f"{where}.rank: {stage.rank} has no program; there are {plan.num_ranks}")
+        next_layer = end
+        held.add(stage.rank)
+    for rank in range(plan.num_ranks):
+        if rank not in held:
+            found.append(f"programs.{rank}: rank {rank} holds no stage")
+    found += _words_in_range(plan, index)
+    return [Finding("structure", message) for message in found]
+
+
+def _words_in_range(plan: Plan, index: ProgramIndex) -> list[str]:
+    num_stages, num_microbatches = len(plan.stages), plan.job.microbatches
+    found = []
+    for rank, words in enumerate(index.words):
+        for position, word in enumerate(words):
+            stage, _, microbatch, peer = word
+            if (
+                stage >= num_stages
+                or microbatch >= num_microbatches
+                or (peer is not None and peer >= num_stages)
+            ):
+                found.append(
+                    f"programs.{rank}.{position}: {word} names a stage or microbatch that is not there "
+                    f"({num_stages} stages, {num_microbatches} microbatches)"
+                )
+            elif plan.stages[stage].rank != rank:
+                found.append(
+                    f"programs.{rank}.{position}: {word} belongs to stage {stage}, which is on rank "
+                    f"{plan.stages[stage].rank}"
+                )
+    return found
+
+
+def _complete(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
+    """Each op and each end of each message exactly once; one B, or one I and one W."""
+    # Messages only after the ops: then the words bound the microbatches that have to be looked at.
+    found = index.doubles + _computes_complete(plan, index) or _messages_complete(plan, index, edges)
+    return [Finding("complete", message) for message in found]
+
+
+def _computes_complete(plan: Plan, index: ProgramIndex) -> list[str]:
+    found: list[str] = []
+    computes = index.computes
+    pairs = ((stage, m) for stage in range(len(plan.stages)) for m in range(plan.job.microbatches))
+    for stage, m in pairs:
+        where = f"programs.{plan.stages[stage].rank}"
+        if (stage, "F", m) not in computes:
+            found.append(f"{where}: {stage}F{m} is missing")
+        has = "".join(kind for kind in "BIW" if (stage, kind, m) in computes)
+        if has not in ("B", "IW"):
+            names = " and ".join(f"{stage}{kind}{m}" for kind in has)
+            found.append(
+                f"{where}: stage {stage}, microbatch {m} has {names or 'no backward'}; it needs either "
+                f"{stage}B{m}, or both {stage}I{m} and {stage}W{m}"
+            )
+        if len(found) >= _MAX_FINDINGS:  # a mistyped number of microbatches must not be counted through
+            break
+    return found
+
+
+def _messages_complete(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[str]:
+    """Every edge between two ranks has its SEND and RECV both ways, and nothing else is sent."""
+    found = []
+    expected: set[MessageKey] = set()
+    for early, late in sorted(edges):
+        if plan.stages[early].rank != plan.stages[late].rank:
+            for m in range(plan.job.microbatches):
+                expected.add((early, late, m))
+                expected.add((late, early, m))
+    for side, ends in (("SEND", index.sends), ("RECV", index.recvs)):
+        if expected != ends.keys():
+            for key in sorted(expected - ends.keys()):
+                end = key[0] if side == "SEND" else key[1]
+                found.append(f"programs.{plan.stages[end].rank}: {message_word(side, key)} is missing")
+            for key in sorted(ends.keys() - expected):
+                rank, position = ends[key]
+                found.append(
+                    f"programs.{rank}.{position}: {message_word(side, key)} has no edge between two ranks"
+                )
+    return found
+
+
+def message_word(side: str, key: MessageKey) -> str:
+    """Write the SEND or RECV word of a message."""
+    source, destination, microbatch = key
+    direction = "F" if source < destination else "B"
+    end, other = (source, destination) if side == "SEND" else (destination, source)
+    skip = "" if abs(source - destination) == 1 else f"@{other}"
+    return f"{end}{side}_{direction}{microbatch}{skip}"
+
+
+def _order(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
+    """Inside a rank: F before its backward, I before W, producer before SEND, RECV before consumer."""
+    found: list[str] = []
+    computes = index.computes
+
+    def backward(stage: int, m: int) -> tuple[str, tuple[int, int]]:
+        fused = computes.get((stage, "B", m))
+        return ("B", fused) if fused is not None else ("I", computes[stage, "I", m])
+
+    def before(first: tuple[int, int], second: tuple[int, int]) -> None:
+        if first[1] > second[1]:
+            rank = first[0]
+            words = index.words[rank]
+            found.append(
+                f"programs.{rank}.{second[1]}: {words[second[1]]} must come after {words[first[1]]} "
+                f"(programs.{rank}.{first[1]})"
+            )
+
+    for stage in range(len(plan.stages)):
+        for m in range(plan.job.microbatches):
+            kind, place = backward(stage, m)
+            before(computes[stage, "F", m], place)
+            if kind == "I":
+                before(place, computes[stage, "W", m])
+    for early, late in sorted(edges):
+        local = plan.stages[early].rank == plan.stages[late].rank
+        for m in range(plan.job.microbatches):
+            forward_from, forward_to = computes[early, "F", m], computes[late, "F", m]
+            backward_from, backward_to = backward(late, m)[1], backward(early, m)[1]
+            if local:
+                before(forward_from, forward_to)
+                before(backward_from, backward_to)
+                continue
+            before(forward_from, index.sends[early, late, m])
+            before(index.recvs[early, late, m], forward_to)
+            before(backward_from, index.sends[late, early, m])
+            before(index.recvs[late, early, m], backward_to)
+    return [Finding("order", message) for message in found]
+
+
+def _fifo(plan: Plan, index: ProgramIndex) -> list[Finding]:
+    """The k-th SEND of a directed rank pair is the k-th RECV there; the first mismatch of each pair."""
+    found = []
+    streams: dict[tuple[int, int], tuple[list[MessageKey], list[MessageKey]]] = {}
+    for side, ends in enumerate((index.sends, index.recvs)):
+        for key in sorted(ends, key=ends.__getitem__):
+            pair = plan.stages[key[0]].rank, plan.stages[key[1]].rank
+            streams.setdefault(pair, ([], []))[side].append(key)
+    for (source, destination), (sent, received) in sorted(streams.items()):
+        for number, (send, recv) in enumerate(zip(sent, received, strict=True)):
+            if send != recv:
+                sent_at, received_at = index.sends[send][1], index.recvs[recv][1]
+                found.append(
+                    f"from rank {source} to rank {destination}: message {number} is sent as "
+                    f"{message_word('SEND', send)} (programs.{source}.{sent_at}) but received as "
+                    f"{message_word('RECV', recv)} (programs.{destination}.{received_at})"
+                )
+                break
+    return [Finding("fifo", message) for message in found]
+
+
+def _deadlock(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
+    cycle = find_cycle(index)
+    if cycle is None:
+        return []
+    return [Finding("deadlock", f"these wait for each other: {' -> '.join([*cycle, cycle[0]])}")]

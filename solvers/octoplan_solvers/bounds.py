@@ -1,0 +1,130 @@
+"""Lower bounds of the makespan over all partitions, placements and orders of a problem (contract, section 4.6).
+
+Each function's docstring gives the argument. Bounds that rest on memory are not used here, so each holds for every
+memory limit. Times of a layer are taken on its fastest device type wherever its rank is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+
+from octoplan_solvers.problem import PipelineProblem
+
+#: Share by which floating-point bounds are lowered, so that rounding never lifts one above the truth.
+SAFETY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A named lower bound in seconds."""
+
+    name: str
+    seconds: float
+
+
+def lower_bounds(problem: PipelineProblem) -> list[Bound]:
+    """Return every bound, strongest first."""
+    bounds = [
+        Bound("work-per-rank", work_per_rank(problem)),
+        Bound("work-and-filling", work_and_filling(problem)),
+        Bound("one-microbatch", one_microbatch(problem)),
+        Bound("heaviest-layer", heaviest_layer(problem)),
+    ]
+    lowered = [Bound(bound.name, bound.seconds * (1 - SAFETY)) for bound in bounds]
+    return sorted(lowered, key=lambda bound: -bound.seconds)
+
+
+def work_per_rank(problem: PipelineProblem) -> float:
+    """All work, shared among the ranks as a linear program likes: ranks compute one op at a time.
+
+    Minimise T where type t has n_t ranks, layer l's microbatches are split among types in shares y, and
+    ``M * sum_l time[t, l] * y[t, l] + overheads <= n_t * T``. Every rank holds at least one stage, so each rank
+    pays its op overhead for every op of one stage at least.
+    """
+    counts = np.bincount(problem.rank_type, minlength=len(problem.forward_s))
+    overhead = np.bincount(problem.rank_type, weights=problem.op_overhead_s, minlength=len(counts))
+    overhead = overhead * problem.num_microbatches * ops_with_overhead(problem)
+    if len(counts) == 1:
+        work = problem.num_microbatches * problem.layer_time_s[0].sum()
+        return float((work + overhead[0]) / counts[0])
+    return _fractional_load(problem, counts.astype(float), overhead)
+
+
+def ops_with_overhead(problem: PipelineProblem) -> int:
+    """Return how many ops of a stage and microbatch pay the overhead at least: a split job may fuse as well."""
+    return 2
+
+
+def _fractional_load(problem: PipelineProblem, counts: np.ndarray, overhead: np.ndarray) -> float:
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    horizon = solver.NumVar(0, solver.infinity(), "makespan")
+    share = [
+        [solver.NumVar(0, 1, "") for _ in range(problem.num_layers)] for _ in range(len(counts))
+    ]
+    for layer in range(problem.num_layers):
+        solver.Add(sum(row[layer] for row in share) == 1)
+    # Scaled to one microbatch and to a largest time of 1, which is where GLOP's tolerances are meant to be.
+    scale = float(problem.layer_time_s.max()) or 1.0
+    for kind, row in enumerate(share):
+        times = problem.layer_time_s[kind] / scale
+        load = sum(float(time) * variable for time, variable in zip(times, row, strict=True))
+        solver.Add(load + float(overhead[kind]) / problem.num_microbatches / scale <= float(counts[kind]) * horizon)
+    solver.Minimize(horizon)
+    if solver.Solve() != pywraplp.Solver.OPTIMAL:
+        return 0.0
+    # GLOP stops within 1e-6 of feasibility: take that off.
+    return float(solver.Objective().Value()) * (1 - 1e-6) * scale * problem.num_microbatches
+
+
+def work_and_filling(problem: PipelineProblem) -> float:
+    """Work of all ranks, and what they idle before their first op (with fused backward also after their last).
+
+    Number the ranks by first appearance along the model. The k-th one's first stage begins at layer k or later,
+    since each earlier rank holds a layer before it: its first op waits for one microbatch's forward through k
+    layers at least, and k transfers. With only fused backwards its last op is the backward of its first stage, so
+    the same number of layers' backwards follow. Summing ``T >= idle_k + work_k`` over the ranks gives T.
+    With unequal device types the sum of work is not fixed, so the bound is 0.
+    """
+    if len(problem.forward_s) > 1:
+        return 0.0
+    ranks = np.arange(problem.num_ranks)
+    before = np.concatenate([[0.0], np.cumsum(problem.forward_s[0])])[ranks]
+    idle = before + ranks * (_least_latency(problem) + problem.op_overhead_s.min())
+    if not problem.split_backward:
+        backward = problem.backward_input_s[0] + problem.backward_weight_s[0]
+        after = np.concatenate([[0.0], np.cumsum(backward)])[ranks]
+        idle = idle + after + ranks * (_least_latency(problem) + problem.op_overhead_s.min())
+    return work_per_rank(problem) + float(idle.sum()) / problem.num_ranks
+
+
+def _least_latency(problem: PipelineProblem) -> float:
+    between = ~np.eye(problem.num_ranks, dtype=bool)
+    return float(problem.latency_s[between].min()) if between.any() else 0.0
+
+
+def one_microbatch(problem: PipelineProblem) -> float:
+    """One microbatch alone: all forwards, all input backwards, then the first layer's weight backward.
+
+    Every rank holds a stage: each pays one op overhead in each direction, and at least R - 1 stage boundaries
+    cross ranks, each with one latency per direction.
+    """
+    chain = problem.forward_s.min(axis=0).sum() + problem.backward_input_s.min(axis=0).sum()
+    last = float(problem.backward_weight_s[:, 0].min())
+    overhead = 2 * problem.op_overhead_s.sum()
+    transfers = 2 * (problem.num_ranks - 1) * _least_latency(problem)
+    return float(chain + last + overhead + transfers)
+
+
+def heaviest_layer(problem: PipelineProblem) -> float:
+    """Some rank runs all microbatches of the heaviest layer, between the layers before it on either way."""
+    forward, backward = problem.forward_s, problem.backward_input_s
+    before = np.concatenate([[0.0], np.cumsum(forward.min(axis=0))])[:-1]
+    after = np.concatenate([[0.0], np.cumsum(backward.min(axis=0))])[:-1]
+    count = problem.num_microbatches
+    all_work = before + count * problem.layer_time_s.min(axis=0)
+    # W's may be put off past the last I, which the input backwards of all earlier layers follow.
+    chain_work = before + count * (forward + backward).min(axis=0) + after
+    return float(np.maximum(all_work, chain_work).max())
