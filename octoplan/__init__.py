@@ -8,7 +8,7 @@ The verbs of the command line are plain functions::
     plan = octoplan.compile_plan(model, cluster, octoplan.CompileOptions(microbatches=16))
     octoplan.check(plan, model, cluster)      # [] if valid
     octoplan.simulate(plan, model, cluster).makespan_s
-    octoplan.save(plan, "plan.json")
+    octoplan.save("plan.json", plan)
 """
 
 from octoplan.checking import check, is_feasible, predict_again, simulate

@@ -67,5 +67,7 @@ def stage_costs(staged: StagedProblem) -> StageCosts:
     chain = staged.edge_destination - staged.edge_source == 1
     delay = np.zeros(max(staged.num_stages - 1, 0))
     delay[staged.edge_source[chain]] = (staged.transfer_s + staged.latency_s)[chain, 0]
-    columns = (staged.duration_s[:, kind].tolist() for kind in (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT))
-    return StageCosts(*(tuple(column) for column in columns), tuple(delay.tolist()))
+    forward, backward_input, backward_weight = (
+        tuple(staged.duration_s[:, kind].tolist()) for kind in (FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+    )
+    return StageCosts(forward, backward_input, backward_weight, tuple(delay.tolist()))

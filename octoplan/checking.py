@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,16 @@ from octoplan.ordering import excess_bytes
 from octoplan.plan_writer import predict, relative_gap, staged_from_plan
 from octoplan.problem_builder import assignment_of, problem_of, require_same_inputs
 from octoplan.simulator import Simulation, simulate_schedule
-from octoplan_schemas import Cluster, Finding, InputError, ModelGraph, Plan, Prediction, check_plan, stage_edges
+from octoplan_schemas import (
+    Cluster,
+    Finding,
+    InputError,
+    ModelGraph,
+    Plan,
+    Prediction,
+    check_plan,
+    stage_edges,
+)
 from octoplan_solvers.staged import StagedProblem, build_staged
 
 #: Relative difference from which a recorded prediction counts as wrong.
@@ -93,7 +103,7 @@ def _edges(plan: Plan, model: ModelGraph) -> list[tuple[int, int]]:
     position = model.layer_index()
     skips = [(position[skip.from_layer], position[skip.to_layer]) for skip in model.skips]
     bounds = [stage.layers for stage in plan.stages]
-    contiguous = all(first[1] == second[0] for first, second in zip(bounds[:-1], bounds[1:], strict=True))
+    contiguous = all(first[1] == second[0] for first, second in pairwise(bounds))
     return stage_edges(bounds, skips) if contiguous and bounds[0][0] == 0 else []
 
 

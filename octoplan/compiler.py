@@ -182,13 +182,17 @@ def _compile_octoplan(
         should_stop=options.should_stop,
     )
     if certificate.master is not None:
-        starts += [solution for solution in reversed(certificate.master.solutions)][:5]
+        starts += certificate.master.solutions[:-6:-1]
     budget = _budget(options, pricer, started)
 
     def report(candidate: Candidate) -> None:
         options.on_progress(
             Progress(
-                "search", candidate.makespan_s, certificate.bound.seconds, pricer.num_evaluations, budget.spent()
+                "search",
+                candidate.makespan_s,
+                certificate.bound.seconds,
+                pricer.num_evaluations,
+                budget.spent(),
             )
         )
 
@@ -226,7 +230,7 @@ def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
     plans = []
     for name in BASELINES:
         for partition in ("uniform", "balanced"):
-            strategy = Strategy(name, partition)  # type: ignore[arg-type]
+            strategy = Strategy(name, partition)
             own = baseline_problem(problem, strategy)
             if own.max_stages_per_rank > problem.max_stages_per_rank:
                 continue

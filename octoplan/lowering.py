@@ -62,15 +62,20 @@ def read_schedule(plan: Plan, staged: StagedProblem, index: ProgramIndex | None 
     """
     index = ProgramIndex.of(plan) if index is None else index
     computes = [
-        [(word.stage, word.kind, word.microbatch) for word in words if len(word.kind) == 1] for words in index.words
+        [(word.stage, word.kind, word.microbatch) for word in words if len(word.kind) == 1]
+        for words in index.words
     ]
-    return Schedule(staged, Order.from_lists(computes, staged.num_microbatches), *_read_messages(staged, index))
+    return Schedule(
+        staged, Order.from_lists(computes, staged.num_microbatches), *_read_messages(staged, index)
+    )
 
 
 def _read_messages(staged: StagedProblem, index: ProgramIndex) -> tuple[IntArray, IntArray]:
     edge_of = {
         (int(source), int(destination)): edge
-        for edge, (source, destination) in enumerate(zip(staged.edge_source, staged.edge_destination, strict=True))
+        for edge, (source, destination) in enumerate(
+            zip(staged.edge_source, staged.edge_destination, strict=True)
+        )
         if staged.edge_crosses[edge]
     }
     pair_of = staged.edge_pair.tolist()

@@ -31,7 +31,11 @@ class MemoryLimit:
         if text is None or str(text).strip().lower() == "none":
             return cls("none")
         written = str(text).strip()
-        for kind, pattern, scale in (("share", r"(.+)%", 0.01), ("1f1b", r"1f1b:(.+)", 1.0), ("bytes", r"(.+)", 1.0)):
+        for kind, pattern, scale in (
+            ("share", r"(.+)%", 0.01),
+            ("1f1b", r"1f1b:(.+)", 1.0),
+            ("bytes", r"(.+)", 1.0),
+        ):
             match = re.fullmatch(pattern, written)
             if match:
                 value = _positive(match.group(1), written) * scale

@@ -88,6 +88,10 @@ def one_microbatch_at_a_time(staged: StagedProblem) -> Order:
         for stage, rank in enumerate(ranks):
             ops[rank].append(encode(stage, FORWARD, microbatch, staged.num_microbatches))
         for stage in range(staged.num_stages - 1, -1, -1):
-            ops[ranks[stage]].extend(encode(stage, kind, microbatch, staged.num_microbatches) for kind in backward)
+            ops[ranks[stage]].extend(
+                encode(stage, kind, microbatch, staged.num_microbatches) for kind in backward
+            )
     begin: IntArray = np.cumsum([0, *(len(own) for own in ops)]).astype(np.int64)
-    return Order(np.array([code for own in ops for code in own], dtype=np.int64), begin, staged.num_microbatches)
+    return Order(
+        np.array([code for own in ops for code in own], dtype=np.int64), begin, staged.num_microbatches
+    )

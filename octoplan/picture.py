@@ -33,7 +33,10 @@ def op_times(simulation: Simulation) -> list[tuple[int, int, str, int, float, fl
     for rank in range(order.num_ranks):
         own = slice(order.rank_begin[rank], order.rank_begin[rank + 1])
         for code, start, end in zip(
-            order.ops[own].tolist(), simulation.start_s[own].tolist(), simulation.end_s[own].tolist(), strict=True
+            order.ops[own].tolist(),
+            simulation.start_s[own].tolist(),
+            simulation.end_s[own].tolist(),
+            strict=True,
         ):
             stage, kind, microbatch = decode(code, order.num_microbatches)
             rows.append((rank, stage, KIND_LETTERS[kind], microbatch, start, end))
@@ -56,7 +59,9 @@ def transfer_times(simulation: Simulation) -> list[tuple[int, int, str, float, f
         ends = int(staged.edge_source[edge]), int(staged.edge_destination[edge])
         source, destination = ends if direction == 0 else ends[::-1]
         word = transfer_words(source, destination, "FB"[direction], microbatch)[0]
-        rows.append((int(staged.stage_rank[source]), int(staged.stage_rank[destination]), word, start, arrival))
+        rows.append(
+            (int(staged.stage_rank[source]), int(staged.stage_rank[destination]), word, start, arrival)
+        )
     return rows
 
 
@@ -76,7 +81,10 @@ def _memory_curves(simulation: Simulation) -> tuple[MemoryCurve, ...]:
         return ()
     curves = []
     for (times, values), limit, state in zip(
-        simulation.memory_curves(), staged.memory_limit_bytes.tolist(), staged.state_bytes.tolist(), strict=True
+        simulation.memory_curves(),
+        staged.memory_limit_bytes.tolist(),
+        staged.state_bytes.tolist(),
+        strict=True,
     ):
         shown = None if limit == float("inf") else limit
         curves.append(MemoryCurve(tuple(times.tolist()), tuple(values.tolist()), shown, state))

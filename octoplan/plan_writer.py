@@ -39,7 +39,9 @@ class PlanInputs:
     job: PlanJob
 
 
-def write_plan(inputs: PlanInputs, ordered: OrderedPlan, bound: Bound | None, provenance: dict[str, Any]) -> Plan:
+def write_plan(
+    inputs: PlanInputs, ordered: OrderedPlan, bound: Bound | None, provenance: dict[str, Any]
+) -> Plan:
     """Assemble the document; programs are lowered here."""
     assignment = ordered.staged.assignment
     return Plan(
@@ -129,7 +131,8 @@ def staged_from_plan(plan: Plan) -> StagedProblem:
     stages, edges = plan.predicted.stages, plan.predicted.edges
     if len(stages) != len(plan.stages) or len(plan.predicted.ranks) != plan.num_ranks:
         raise InputError(
-            "the plan does not record the costs of its stages; give --model and --cluster", field="predicted.stages"
+            "the plan does not record the costs of its stages; give --model and --cluster",
+            field="predicted.stages",
         )
     if any(edge.to_stage >= len(stages) or edge.from_stage >= edge.to_stage for edge in edges):
         raise InputError("an edge leads from or to a stage that is not there", field="predicted.edges")

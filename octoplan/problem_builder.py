@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan
@@ -73,7 +75,9 @@ def build_problem(
 
 def assignment_of(plan: Plan) -> Assignment:
     """Return a plan's partition and placement."""
-    return Assignment(tuple(stage.layers for stage in plan.stages), tuple(stage.rank for stage in plan.stages))
+    return Assignment(
+        tuple(stage.layers for stage in plan.stages), tuple(stage.rank for stage in plan.stages)
+    )
 
 
 def problem_of(plan: Plan, model: ModelGraph, cluster: Cluster) -> PipelineProblem:
@@ -125,8 +129,8 @@ def _is_hash(text: str) -> bool:
     return len(text) == 64
 
 
-def _floats(values: object) -> FloatArray:
-    return np.array(list(values), dtype=np.float64)  # type: ignore[call-overload,no-any-return]
+def _floats(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
 
 
 def _costs_on(model: ModelGraph, device_type: str) -> list[tuple[float, float, float]]:
@@ -136,7 +140,7 @@ def _costs_on(model: ModelGraph, device_type: str) -> list[tuple[float, float, f
         cost = layer.cost_on(device_type)
         if cost is None:
             raise InputError(
-                f"layer {layer.name!r} has no cost on device type {device_type!r}; add it, or \"*\" for every type",
+                f'layer {layer.name!r} has no cost on device type {device_type!r}; add it, or "*" for every type',
                 source=model.name,
                 field=f"layers.{index}.cost",
             )

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import networkx as nx
+
 from octoplan_schemas import Cluster, Layer, ModelGraph, Plan, parse_word
 
 #: (stage, kind, microbatch)

@@ -6,8 +6,8 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from octoplan_schemas import Cluster, ModelGraph, Plan
 
+from octoplan_schemas import Cluster, ModelGraph, Plan
 from tests.reference_simulator import simulate
 
 

@@ -76,8 +76,9 @@ def v_half(num_ranks: int) -> BuildingBlock:
 def v_min(num_ranks: int) -> BuildingBlock:
     """One slot per rank both ways: the least memory that such a block can do with.
 
-    Where P is not one above a multiple of three the memory limit has room to spare, and a pause before the
-    turn at the top lets the squeezing use it.
+    The pause before the turn at rank 0 keeps F and I out of one slot where P is a multiple of three. Where P
+    is one less than such a multiple, the published block has none; there the memory limit has room to spare,
+    and a pause lets the replay use it, which shortens the bubble.
     """
     top = 1 + {0: 2, 1: 0, 2: 4}[num_ranks % 3]
     return _v_block(

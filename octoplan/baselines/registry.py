@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from octoplan_schemas import InputError
-
 from octoplan.baselines.building_block import BuildingBlock, v_half, v_min, zb_h1, zb_h2, zb_v
 from octoplan.baselines.classic import gpipe, one_f_one_b
 from octoplan.baselines.dualpipe_v import dualpipe_v
@@ -23,6 +21,7 @@ from octoplan.baselines.schedule import (
 )
 from octoplan.baselines.weight_filling import zero_bubble_orders
 from octoplan.baselines.zb_v import zb_v_orders
+from octoplan_schemas import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from octoplan_schemas import InputError
-
 from octoplan.baselines.registry import BASELINES, require_stages_per_rank
+from octoplan_schemas import InputError
 
 #: The strategy that is not a baseline: partition, placement and order found together.
 OCTOPLAN = "octoplan"

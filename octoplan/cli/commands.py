@@ -22,7 +22,9 @@ PlanOutput = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help
 
 def model(
     source: Annotated[Path, typer.Argument(help="A Hugging Face config.json or a timing table.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model graph.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model graph.")
+    ],
     cluster: flags.OptionalClusterFile = None,
     config: flags.ConfigFile = None,
     sequence_length: flags.SequenceLength = None,
@@ -38,12 +40,24 @@ def model(
     graph = octoplan.import_model(
         source,
         flags.import_options(
-            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+            devices,
+            config,
+            sequence_length,
+            micro_batch_size,
+            tensor_parallel,
+            data_parallel,
+            granularity,
+            efficiency,
         ),
     )
     save(output, graph)
     state = sum(layer.state_bytes for layer in graph.layers)
-    summary = {"name": graph.name, "layers": len(graph.layers), "state_bytes": state, "sha256": graph.sha256()}
+    summary = {
+        "name": graph.name,
+        "layers": len(graph.layers),
+        "state_bytes": state,
+        "sha256": graph.sha256(),
+    }
     if json_output:
         console.print_json(summary)
     else:
@@ -62,8 +76,12 @@ def compile_(
     strategy: Annotated[
         str, typer.Option("--strategy", help="octoplan, or a baseline such as 1f1b:balanced or zb-v.")
     ] = "octoplan",
-    backward: Annotated[str, typer.Option("--backward", metavar="split|fused", help="One backward op or two.")] = "split",
-    max_stages_per_device: Annotated[int, typer.Option("--max-stages-per-device", help="Stages a rank may hold.")] = 4,
+    backward: Annotated[
+        str, typer.Option("--backward", metavar="split|fused", help="One backward op or two.")
+    ] = "split",
+    max_stages_per_device: Annotated[
+        int, typer.Option("--max-stages-per-device", help="Stages a rank may hold.")
+    ] = 4,
     memory_limit: Annotated[
         str, typer.Option("--memory-limit", help="Bytes, 90%, 1f1b:1.5 (times balanced 1F1B's peak) or none.")
     ] = DEFAULT_MEMORY_LIMIT,
@@ -79,7 +97,9 @@ def compile_(
     data_parallel: flags.DataParallel = 1,
     granularity: flags.GranularityOption = "block",
     efficiency: flags.Efficiency = None,
-    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's start and end.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="With --json: every op's start and end.")
+    ] = False,
     json_output: flags.Json = False,
 ) -> None:
     """Compile a plan: cut the model, place the parts, order the work."""
@@ -87,7 +107,14 @@ def compile_(
     graph = octoplan.import_model(
         model,
         flags.import_options(
-            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+            devices,
+            config,
+            sequence_length,
+            micro_batch_size,
+            tensor_parallel,
+            data_parallel,
+            granularity,
+            efficiency,
         ),
     )
     _require_writable(output)
@@ -120,7 +147,9 @@ def simulate(
     plan: flags.PlanFile,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
-    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's start and end.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="With --json: every op's start and end.")
+    ] = False,
     config: flags.ConfigFile = None,
     sequence_length: flags.SequenceLength = None,
     micro_batch_size: flags.MicroBatchSize = None,
@@ -174,16 +203,24 @@ def check(
         for finding in findings:
             console.fail(f"{plan}: {finding}")
         if not findings:
-            within = ", within memory" if graph is not None and devices is not None else "; memory needs --model and --cluster"
+            within = (
+                ", within memory"
+                if graph is not None and devices is not None
+                else "; memory needs --model and --cluster"
+            )
             console.out.print(
-                f"{plan}: complete, ordered, first-in-first-out, deadlock-free{within}", soft_wrap=True, highlight=False
+                f"{plan}: complete, ordered, first-in-first-out, deadlock-free{within}",
+                soft_wrap=True,
+                highlight=False,
             )
     return 1 if findings else 0
 
 
 def show(
     plan: flags.PlanFile,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html file.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html file.")
+    ],
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
     config: flags.ConfigFile = None,

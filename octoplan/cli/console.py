@@ -73,7 +73,9 @@ def print_prediction(title: str, predicted: Prediction) -> None:
     bound = ""
     if predicted.lower_bound_s is not None:
         name = f" by {predicted.binding_bound}" if predicted.binding_bound else ""
-        bound = f"; no plan is faster than {seconds(predicted.lower_bound_s)}{name}: gap {percent(predicted.gap)}"
+        bound = (
+            f"; no plan is faster than {seconds(predicted.lower_bound_s)}{name}: gap {percent(predicted.gap)}"
+        )
     out.print(
         f"makespan {seconds(predicted.makespan_s)}, bubble fraction {percent(predicted.bubble_fraction)}{bound}",
         soft_wrap=True,
@@ -81,7 +83,9 @@ def print_prediction(title: str, predicted: Prediction) -> None:
     )
 
 
-def prediction_json(predicted: Prediction, feasible: bool, simulation: Simulation | None = None) -> dict[str, Any]:
+def prediction_json(
+    predicted: Prediction, feasible: bool, simulation: Simulation | None = None
+) -> dict[str, Any]:
     """Return what ``--json`` prints; the ops only if a simulation is given."""
     document: dict[str, Any] = predicted.model_dump(mode="json", by_alias=True, exclude_unset=True)
     document["feasible"] = feasible

@@ -14,15 +14,15 @@ from octoplan_schemas import Cluster, ModelGraph
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (octoplan.plan/1).")]
 ModelSource = Annotated[
     Path,
-    typer.Option(
-        "--model", metavar="M", help="A model graph, a Hugging Face config.json or a timing table."
-    ),
+    typer.Option("--model", metavar="M", help="A model graph, a Hugging Face config.json or a timing table."),
 ]
 OptionalModelSource = Annotated[
     Path | None,
     typer.Option("--model", metavar="M", help="The model that the plan was compiled for, as given then."),
 ]
-ClusterFile = Annotated[Path, typer.Option("--cluster", metavar="C", help="A cluster file (octoplan.cluster/1).")]
+ClusterFile = Annotated[
+    Path, typer.Option("--cluster", metavar="C", help="A cluster file (octoplan.cluster/1).")
+]
 OptionalClusterFile = Annotated[
     Path | None, typer.Option("--cluster", metavar="C", help="A cluster file (octoplan.cluster/1).")
 ]
@@ -30,13 +30,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for sc
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="For a timing table: the config.json that gives the byte counts."),
+    typer.Option(
+        "--config", metavar="FILE", help="For a timing table: the config.json that gives the byte counts."
+    ),
 ]
 SequenceLength = Annotated[
     int | None, typer.Option("--sequence-length", help="Tokens per sequence (default 4096, or the table's).")
 ]
 MicroBatchSize = Annotated[
-    int | None, typer.Option("--micro-batch-size", help="Sequences per microbatch (default 1, or the table's).")
+    int | None,
+    typer.Option("--micro-batch-size", help="Sequences per microbatch (default 1, or the table's)."),
 ]
 TensorParallel = Annotated[int, typer.Option("--tensor-parallel", help="Devices that share each layer.")]
 DataParallel = Annotated[

@@ -32,7 +32,9 @@ def run(
     steps: Annotated[int, typer.Option("--steps", help="Optimizer steps.")] = 1,
     dtype: Annotated[str, typer.Option("--dtype", metavar="float32|float64|bfloat16")] = "float32",
     verify: Annotated[bool, typer.Option("--verify", help="Compare with a single process.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="Longest that a rank may stay in one op, seconds.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Longest that a rank may stay in one op, seconds.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option("--seed", help="Of the miniature's parameters and data.")] = 0,
     config: flags.ConfigFile = None,
     sequence_length: flags.SequenceLength = None,
@@ -41,12 +43,24 @@ def run(
     data_parallel: flags.DataParallel = 1,
     granularity: flags.GranularityOption = "block",
     efficiency: flags.Efficiency = None,
-    timeline: Annotated[bool, typer.Option("--timeline", help="With --json: every op's measured start and end.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="With --json: every op's measured start and end.")
+    ] = False,
     json_output: flags.Json = False,
 ) -> int:
     """Run a plan with torch: local processes, or this rank under torchrun; without --layers on a miniature of M."""
     _require_runtime()
-    arguments = [str(plan), "--steps", str(steps), "--dtype", dtype, "--timeout", str(timeout), "--seed", str(seed)]
+    arguments = [
+        str(plan),
+        "--steps",
+        str(steps),
+        "--dtype",
+        dtype,
+        "--timeout",
+        str(timeout),
+        "--seed",
+        str(seed),
+    ]
     chosen = {"--verify": verify, "--json": json_output, "--timeline": timeline}
     arguments += [flag for flag, wanted in chosen.items() if wanted]
     if layers is not None:
@@ -59,7 +73,14 @@ def run(
     graph = octoplan.import_model(
         model,
         flags.import_options(
-            devices, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity, efficiency
+            devices,
+            config,
+            sequence_length,
+            micro_batch_size,
+            tensor_parallel,
+            data_parallel,
+            granularity,
+            efficiency,
         ),
     )
     with tempfile.TemporaryDirectory(prefix="octoplan-") as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,7 +64,12 @@ def split_stage(assignment: Assignment, random: np.random.Generator, num_ranks: 
     if end - first < 2:
         return None
     cut = int(random.integers(first + 1, end))
-    boundaries = [*assignment.boundaries[:stage], (first, cut), (cut, end), *assignment.boundaries[stage + 1 :]]
+    boundaries = [
+        *assignment.boundaries[:stage],
+        (first, cut),
+        (cut, end),
+        *assignment.boundaries[stage + 1 :],
+    ]
     pair = [assignment.ranks[stage], int(random.integers(num_ranks))]
     if random.random() < 0.5:
         pair.reverse()
@@ -96,8 +102,8 @@ def _cuts(assignment: Assignment) -> list[int]:
 
 
 def _with_cuts(cuts: list[int], ranks: tuple[int, ...]) -> Assignment:
-    return Assignment(tuple(zip(cuts[:-1], cuts[1:], strict=True)), ranks)
+    return Assignment(tuple(pairwise(cuts)), ranks)
 
 
 def _increasing(cuts: list[int]) -> bool:
-    return all(first < second for first, second in zip(cuts[:-1], cuts[1:], strict=True))
+    return all(first < second for first, second in pairwise(cuts))

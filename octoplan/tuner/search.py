@@ -131,7 +131,9 @@ def _neighbour(problem: PipelineProblem, current: Candidate, random: np.random.G
     return Candidate(moved, current.rule, math.inf)
 
 
-def _finish(pricer: Pricer, elite: Elite, budget: Budget, seed: int, good_enough_s: float) -> OrderedPlan | None:
+def _finish(
+    pricer: Pricer, elite: Elite, budget: Budget, seed: int, good_enough_s: float
+) -> OrderedPlan | None:
     """Search the policy of each finalist in detail, and take the best exact simulation that fits."""
     best: OrderedPlan | None = None
     remaining = 1.0 - _ASSIGNMENT_SHARE

@@ -41,8 +41,7 @@ def backward_input(
     Parameters
     ----------
     roots:
-        Outputs of the stage (or its loss) that require a gradient; neither views nor leaves. They are
-        detached.
+        Outputs of the stage (or its loss) that require a gradient.
     gradients:
         Their gradients.
     inputs:
@@ -52,13 +51,30 @@ def backward_input(
     """
     if not roots or not inputs:
         return partial(backward_fused, roots, gradients)
-    edges = [get_gradient_edge(root) for root in roots]
-    _, groups = stage_backward_input(list(roots), list(gradients), list(inputs), iter(weights))
+    aliases: list[torch.Tensor] = [_Alias.apply(root) for root in roots]
+    edges = [get_gradient_edge(alias) for alias in aliases]
+    _, groups = stage_backward_input(aliases, list(gradients), list(inputs), iter(weights))
     simple, rest = _separate(groups, edges, weights)
     if rest:
         # The engine takes edges as well as tensors here; its annotation lags behind.
         torch.autograd.backward(edges, list(gradients), retain_graph=True, inputs=rest)
     return partial(_backward_weight, weights, simple)
+
+
+class _Alias(torch.autograd.Function):
+    """The same values as a tensor of its own.
+
+    Torch detaches the roots in place, which views and leaves do not allow, and which breaks W where a later
+    layer of the same stage has saved the root for its own backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, root: torch.Tensor) -> torch.Tensor:
+        return root.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
 
 
 def _separate(

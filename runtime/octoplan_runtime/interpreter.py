@@ -84,7 +84,6 @@ class Interpreter:
         self._progress = progress
         self._times = times
         self._last_stage = len(graph.bounds) - 1
-        self._split = {(word.stage, word.microbatch) for word in program if word.kind == "I"}
         self._run_word = {
             "F": self._forward,
             "B": self._backward,
@@ -117,8 +116,6 @@ class Interpreter:
         outputs = self._modules[stage](received)
         if stage == self._last_stage:
             outputs = self._end_of_model(state, outputs, microbatch)
-        elif (stage, microbatch) in self._split:
-            outputs = {layer: tuple(map(_detachable, values)) for layer, values in outputs.items()}
         for edge in self._graph.edges_out[stage]:
             values = [value.detach() for layer in edge.layers for value in outputs[layer]]
             self._mailbox.put(stage, edge.destination, microbatch, values)
@@ -138,7 +135,7 @@ class Interpreter:
         if loss.numel() != 1:
             raise InputError(f"the loss of a microbatch must be one number, not of shape {tuple(loss.shape)}")
         state.losses[microbatch] = loss.detach().reshape(())
-        return {layer: (_detachable(loss),)}
+        return {layer: (loss,)}
 
     def _backward(self, state: StepState, word: OpWord, position: int) -> None:
         saved = state.saved.pop((word.stage, word.microbatch))
@@ -219,10 +216,3 @@ def _requiring_gradients(
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     pairs = [pair for pair in zip(roots, gradients, strict=True) if pair[0].requires_grad]
     return [root for root, _ in pairs], [gradient for _, gradient in pairs]
-
-
-def _detachable(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that torch's split backward can detach in place: neither a view nor a leaf."""
-    if value.requires_grad and (value.is_leaf or value._is_view()):
-        return value.clone()
-    return value

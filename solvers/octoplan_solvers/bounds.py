@@ -61,9 +61,7 @@ def ops_with_overhead(problem: PipelineProblem) -> int:
 def _fractional_load(problem: PipelineProblem, counts: np.ndarray, overhead: np.ndarray) -> float:
     solver = pywraplp.Solver.CreateSolver("GLOP")
     horizon = solver.NumVar(0, solver.infinity(), "makespan")
-    share = [
-        [solver.NumVar(0, 1, "") for _ in range(problem.num_layers)] for _ in range(len(counts))
-    ]
+    share = [[solver.NumVar(0, 1, "") for _ in range(problem.num_layers)] for _ in range(len(counts))]
     for layer in range(problem.num_layers):
         solver.Add(sum(row[layer] for row in share) == 1)
     # Scaled to one microbatch and to a largest time of 1, which is where GLOP's tolerances are meant to be.
@@ -71,7 +69,9 @@ def _fractional_load(problem: PipelineProblem, counts: np.ndarray, overhead: np.
     for kind, row in enumerate(share):
         times = problem.layer_time_s[kind] / scale
         load = sum(float(time) * variable for time, variable in zip(times, row, strict=True))
-        solver.Add(load + float(overhead[kind]) / problem.num_microbatches / scale <= float(counts[kind]) * horizon)
+        solver.Add(
+            load + float(overhead[kind]) / problem.num_microbatches / scale <= float(counts[kind]) * horizon
+        )
     solver.Minimize(horizon)
     if solver.Solve() != pywraplp.Solver.OPTIMAL:
         return 0.0

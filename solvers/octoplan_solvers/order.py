@@ -28,7 +28,9 @@ class Order:
         return self.ops[self.rank_begin[rank] : self.rank_begin[rank + 1]]
 
     @classmethod
-    def from_lists(cls, ops_by_rank: Sequence[Sequence[tuple[int, str, int]]], num_microbatches: int) -> Order:
+    def from_lists(
+        cls, ops_by_rank: Sequence[Sequence[tuple[int, str, int]]], num_microbatches: int
+    ) -> Order:
         """Build from ``(stage, letter of the kind, microbatch)`` per rank."""
         codes = [
             encode(stage, KIND_LETTERS.index(kind), microbatch, num_microbatches)

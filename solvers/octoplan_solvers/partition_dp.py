@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def minimise_heaviest_stage(
     prefix = np.concatenate([np.zeros((num_stages, 1)), np.cumsum(stage_layer_cost, axis=1)], axis=1)
     fixed = np.zeros(num_stages) if stage_cost is None else stage_cost
     ends = _cut(prefix, fixed, _heaviest(prefix, fixed) * (1 + 1e-12))
-    return [(int(first), int(end)) for first, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [(int(first), int(end)) for first, end in pairwise(ends)]
 
 
 def balanced_boundaries(problem: PipelineProblem, ranks: list[int]) -> list[tuple[int, int]]:
@@ -52,7 +53,7 @@ def balanced_boundaries(problem: PipelineProblem, ranks: list[int]) -> list[tupl
 
 
 @njit(cache=True)
-def _heaviest(prefix: Any, fixed: Any) -> float:
+def _heaviest(prefix: Any, fixed: Any) -> Any:
     """Return the smallest possible cost of the heaviest stage."""
     num_stages, width = prefix.shape
     best = np.full(width, np.inf)

@@ -84,7 +84,9 @@ def build_staged(problem: PipelineProblem, assignment: Assignment) -> StagedProb
     """
     ranks = np.asarray(assignment.ranks, dtype=np.int64)
     source, destination, size = _edges(problem, assignment)
-    ends = np.stack([ranks[source], ranks[destination]], axis=1) if len(source) else np.zeros((0, 2), np.int64)
+    ends = (
+        np.stack([ranks[source], ranks[destination]], axis=1) if len(source) else np.zeros((0, 2), np.int64)
+    )
     crosses = ends[:, 0] != ends[:, 1]
     directed = np.stack([ends, ends[:, ::-1]], axis=1)  # (E, 2 directions, 2 ends)
     pairs, edge_pair = number_pairs(ends)
@@ -106,7 +108,9 @@ def build_staged(problem: PipelineProblem, assignment: Assignment) -> StagedProb
         activation_bytes=activation,
         freed_at_input_bytes=activation - retained,
         stash_bytes=_sum_layers(problem.weight_stash_bytes, assignment),
-        workspace_bytes=np.array([problem.workspace_bytes[first:end].max() for first, end in assignment.boundaries]),
+        workspace_bytes=np.array(
+            [problem.workspace_bytes[first:end].max() for first, end in assignment.boundaries]
+        ),
         edge_source=source,
         edge_destination=destination,
         edge_bytes=size,
@@ -152,7 +156,10 @@ def _edges(problem: PipelineProblem, assignment: Assignment) -> tuple[IntArray, 
         bytes_of[stage, stage + 1] = float(problem.output_bytes[last_layer])
     stage_of = [stage for stage, (first, end) in enumerate(assignment.boundaries) for _ in range(first, end)]
     for source, destination, size in zip(
-        problem.skip_source.tolist(), problem.skip_destination.tolist(), problem.skip_bytes.tolist(), strict=True
+        problem.skip_source.tolist(),
+        problem.skip_destination.tolist(),
+        problem.skip_bytes.tolist(),
+        strict=True,
     ):
         edge = stage_of[source], stage_of[destination]
         if edge[0] != edge[1]:

@@ -133,14 +133,14 @@ class _Machine:
         return self.delivered == Counter(expected)
 
 
-def word_graph(pipeline: Pipeline, programs: Programs, *, is_total_order: bool) -> nx.DiGraph:
+def word_graph(pipeline: Pipeline, programs: Programs, *, is_total_order: bool) -> nx.DiGraph[str]:
     """Build a graph of complete programs, in which a SEND and its RECV are one node.
 
     With ``is_total_order`` consecutive words of a program are joined by an edge; else, as the contract says,
     consecutive compute words and consecutive transfer words are. Edges also lead from producers to messages
     or local consumers, and from messages to consumers.
     """
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     by_kind: dict[tuple[int, str, int], str] = {}
     for words in programs:
         last: dict[bool, str] = {}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octoplan_schemas import Plan, parse_word, transfer_words
-
 from tests.schemas.documents import EXAMPLE_PLAN
 
 Programs = list[list[str]]

@@ -12,8 +12,8 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octoplan_schemas import InputError, Plan, check_plan, parse_word, require_valid, stage_edges
 
+from octoplan_schemas import InputError, Plan, check_plan, parse_word, require_valid, stage_edges
 from tests.schemas.brute_checks import is_first_in_first_out, runs, word_graph
 from tests.schemas.documents import EXAMPLE_PLAN, replaced
 from tests.schemas.random_plans import (

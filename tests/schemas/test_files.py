@@ -8,10 +8,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from octoplan_schemas import InputError, Plan, load, save
-from octoplan_schemas import files as files_module
-from octoplan_schemas.files import parse_json, read_json, write_bytes, write_text
 
+from octoplan_schemas import InputError, Plan, load, save
+from octoplan_schemas.files import parse_json, read_json, write_bytes, write_text
 from tests.schemas.documents import EXAMPLE_PLAN
 
 
@@ -109,7 +108,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     def fail(*arguments: object) -> None:
         raise failure
 
-    monkeypatch.setattr(files_module.os, step, fail)
+    monkeypatch.setattr(os, step, fail)
     expected = InputError if isinstance(failure, OSError) else Interrupted
     with pytest.raises(expected):
         save(path, Plan.from_document(EXAMPLE_PLAN))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from octoplan_schemas import canonical_json, canonical_sha256, load, save
 from octoplan_schemas.files import parse_json, to_text
 from octoplan_schemas.json_schema import DOCUMENTS
-
 from tests.schemas import documents
 
 

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from octoplan_schemas import InputError
 from octoplan_schemas.json_schema import DOCUMENTS, json_schema, main
-
 from tests.schemas import documents
 from tests.schemas.documents import EXAMPLES, at, places, replaced
 

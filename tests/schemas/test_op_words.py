@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from octoplan_schemas import InputError, OpWord, parse_word, transfer_words
 
 indices = st.integers(0, 999_999_999)

@@ -6,11 +6,11 @@ import copy
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
 from octoplan_schemas import Cluster, InputError, Job, ModelGraph, Plan
 from octoplan_schemas.base import Document
 from octoplan_schemas.json_schema import DOCUMENTS
-from pydantic import ValidationError
-
 from tests.schemas.documents import (
     EXAMPLE_CLUSTER,
     EXAMPLE_JOB,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from ortools.sat.python import cp_model
 
@@ -69,7 +71,7 @@ def _memory(model: cp_model.CpModel, problem: PipelineProblem, variables: Variab
 def _order_equal_ranks(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
     """Of two interchangeable ranks the lower number appears first."""
     for group in interchangeable_ranks(problem):
-        for first, second in zip(group[:-1], group[1:], strict=True):
+        for first, second in pairwise(group):
             for row in variables.seen:
                 model.add_implication(row[second], row[first])
 

@@ -116,7 +116,7 @@ def _add_hint(model: cp_model.CpModel, variables: Variables, hint: Assignment) -
                 model.add_hint(variable, rank == own)
 
 
-class _Collector(cp_model.CpSolverSolutionCallback):
+class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
     """Keeps every improving solution, and the trace."""
 
     def __init__(self, variables: Variables, unit: TimeUnit) -> None:

@@ -19,7 +19,9 @@ from octoplan_solvers.cp_sat.variables import TimeUnit, Variables
 from octoplan_solvers.problem import PipelineProblem
 
 
-def add_objective(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables, unit: TimeUnit) -> None:
+def add_objective(
+    model: cp_model.CpModel, problem: PipelineProblem, variables: Variables, unit: TimeUnit
+) -> None:
     """Minimise the largest bound over the ranks."""
     for rank in range(problem.num_ranks):
         for bound in _rank_bounds(problem, variables, unit, rank):

@@ -53,7 +53,15 @@ def pop_event(times: Any, codes: Any, size: int) -> int:
 
 @njit(cache=True)
 def keeps_room(
-    rank: int, microbatch: int, oldest: int, change: float, total: float, limit: float, position: Any, held: Any, future: Any
+    rank: int,
+    microbatch: int,
+    oldest: int,
+    change: float,
+    total: float,
+    limit: float,
+    position: Any,
+    held: Any,
+    future: Any,
 ) -> bool:
     """Decide whether every older microbatch can still finish if this one takes ``change`` more bytes on the rank."""
     others = total + change
@@ -112,33 +120,33 @@ def list_schedule_kernel(
     makespan:
         Seconds, infinite if it was longer than ``give_up_s`` (or no op could start, for want of memory).
     """
-    S, M = len(stage_rank), num_microbatches
+    num_stages = len(stage_rank)
     input_kind = BACKWARD_INPUT if split else BACKWARD
-    num_ops = S * M * (3 if split else 2)
+    num_ops = num_stages * num_microbatches * (3 if split else 2)
     ops = np.empty(num_ops, np.int64)
     rank_of_op = np.empty(num_ops, np.int32)
     count = 0
 
-    next_forward = np.zeros(S, np.int64)
-    next_backward = np.zeros(S, np.int64)
-    next_weight = np.zeros(S, np.int64)
-    done_forward = np.zeros(S, np.int64)
-    done_backward = np.zeros(S, np.int64)
-    done_weight = np.zeros(S, np.int64)
+    next_forward = np.zeros(num_stages, np.int64)
+    next_backward = np.zeros(num_stages, np.int64)
+    next_weight = np.zeros(num_stages, np.int64)
+    done_forward = np.zeros(num_stages, np.int64)
+    done_backward = np.zeros(num_stages, np.int64)
+    done_weight = np.zeros(num_stages, np.int64)
     available = np.zeros((len(edge_source), 2), np.int64)
     known = np.zeros((len(edge_source), 2), np.int64)
-    arrival = np.empty((len(edge_source) * 2, M))
+    arrival = np.empty((len(edge_source) * 2, num_microbatches))
     pair_free = np.zeros(num_pairs)
 
-    position = np.zeros(M, np.int64)
+    position = np.zeros(num_microbatches, np.int64)
     oldest = 0
     total = np.zeros(num_ranks)
     used = np.zeros(num_ranks)
     running_workspace = np.zeros(num_ranks)
     live = np.zeros(num_ranks, np.int64)
-    first_stage = np.full(num_ranks, S, np.int64)
-    left_on_rank = np.zeros((num_ranks, M), np.int64)
-    for stage in range(S - 1, -1, -1):
+    first_stage = np.full(num_ranks, num_stages, np.int64)
+    left_on_rank = np.zeros((num_ranks, num_microbatches), np.int64)
+    for stage in range(num_stages - 1, -1, -1):
         first_stage[stage_rank[stage]] = stage
         left_on_rank[stage_rank[stage], :] += 1
 
@@ -146,10 +154,10 @@ def list_schedule_kernel(
     last_class = np.full(num_ranks, -1, np.int64)
     blocked = np.zeros(num_ranks, np.bool_)
     dirty = np.ones(num_ranks, np.bool_)
-    times = np.empty(num_ranks + 2 * len(edge_source) * M + 1)
-    codes = np.empty(num_ranks + 2 * len(edge_source) * M + 1, np.int64)
+    times = np.empty(num_ranks + 2 * len(edge_source) * num_microbatches + 1)
+    codes = np.empty(num_ranks + 2 * len(edge_source) * num_microbatches + 1, np.int64)
     size = 0
-    mean = duration_s[:, :3].sum() / (3 * S)
+    mean = duration_s[:, :3].sum() / (3 * num_stages)
     epsilon = 1e-9 * mean
     now = 0.0
     makespan = 0.0
@@ -179,7 +187,10 @@ def list_schedule_kernel(
                 for kind_class in range(2):
                     if kind_class == 0:
                         microbatch = next_forward[stage]
-                        if microbatch == M or microbatch - done_backward[stage] >= max_in_flight[stage]:
+                        if (
+                            microbatch == num_microbatches
+                            or microbatch - done_backward[stage] >= max_in_flight[stage]
+                        ):
                             continue
                         if stage == first_stage[rank] and live[rank] >= rank_max_in_flight[rank]:
                             continue
@@ -193,7 +204,7 @@ def list_schedule_kernel(
                                     ready_at = np.inf
                     else:
                         microbatch = next_backward[stage]
-                        if microbatch == M or done_forward[stage] <= microbatch:
+                        if microbatch == num_microbatches or done_forward[stage] <= microbatch:
                             continue
                         ready_at = now
                         for e in range(out_begin[stage], out_begin[stage + 1]):
@@ -218,7 +229,7 @@ def list_schedule_kernel(
                     if key >= best_key:
                         continue
                     if limited:
-                        step = stage + 1 if kind_class == 0 else 2 * S - stage
+                        step = stage + 1 if kind_class == 0 else 2 * num_stages - stage
                         fits = True
                         change = held[rank, step] - held[rank, step - 1]
                         need = change + max(workspace[stage], pending_workspace)
@@ -226,10 +237,19 @@ def list_schedule_kernel(
                             need += activation[stage]
                             if split:
                                 need += max(0.0, stash[stage] - freed_at_input[stage])
-                        if used[rank] + need > room[rank]:
-                            fits = False
-                        elif change > 0.0 and not keeps_room(
-                            rank, microbatch, oldest, change, total[rank], room[rank], position, held, future
+                        if used[rank] + need > room[rank] or (
+                            change > 0.0
+                            and not keeps_room(
+                                rank,
+                                microbatch,
+                                oldest,
+                                change,
+                                total[rank],
+                                room[rank],
+                                position,
+                                held,
+                                future,
+                            )
                         ):
                             fits = False
                         if fits:
@@ -251,7 +271,15 @@ def list_schedule_kernel(
                                         if next_weight[local] < next_backward[local]:
                                             other_workspace = max(other_workspace, workspace[local])
                                 if used[other] + growth + other_workspace > room[other] or not keeps_room(
-                                    other, microbatch, oldest, growth, total[other], room[other], position, held, future
+                                    other,
+                                    microbatch,
+                                    oldest,
+                                    growth,
+                                    total[other],
+                                    room[other],
+                                    position,
+                                    held,
+                                    future,
                                 ):
                                     fits = False
                                     break
@@ -294,13 +322,13 @@ def list_schedule_kernel(
                 next_weight[stage] += 1
             if end > makespan:
                 makespan = end
-            ops[count] = (stage * M + microbatch) * NUM_KINDS + kind
+            ops[count] = (stage * num_microbatches + microbatch) * NUM_KINDS + kind
             rank_of_op[count] = rank
             count += 1
-            running[rank] = (stage * M + microbatch) * NUM_KINDS + kind
+            running[rank] = (stage * num_microbatches + microbatch) * NUM_KINDS + kind
             if best_class < 2:
                 last_class[rank] = best_class
-                step = stage + 1 if best_class == 0 else 2 * S - stage
+                step = stage + 1 if best_class == 0 else 2 * num_stages - stage
                 if best_class == 0 and stage == first_stage[rank]:
                     live[rank] += 1
                 if limited:
@@ -362,8 +390,8 @@ def list_schedule_kernel(
             running_workspace[rank] = 0.0
             dirty[rank] = True
             kind = op % NUM_KINDS
-            microbatch = (op // NUM_KINDS) % M
-            stage = op // NUM_KINDS // M
+            microbatch = (op // NUM_KINDS) % num_microbatches
+            stage = op // NUM_KINDS // num_microbatches
             if kind == FORWARD:
                 done_forward[stage] += 1
                 for e in range(out_begin[stage], out_begin[stage + 1]):
@@ -384,9 +412,13 @@ def list_schedule_kernel(
                     else:
                         used[rank] -= max(0.0, freed_at_input[stage] - stash[stage])
                 if stage == 0:
-                    while oldest < M and position[oldest] == 2 * S and done_backward[0] > oldest:
+                    while (
+                        oldest < num_microbatches
+                        and position[oldest] == 2 * num_stages
+                        and done_backward[0] > oldest
+                    ):
                         oldest += 1
-            if kind == BACKWARD or kind == BACKWARD_WEIGHT:
+            if kind in (BACKWARD, BACKWARD_WEIGHT):
                 left_on_rank[rank, microbatch] -= 1
                 if left_on_rank[rank, microbatch] == 0:
                     live[rank] -= 1

@@ -83,7 +83,9 @@ def mutate(policy: Policy, random: np.random.Generator) -> Policy:
         bias[stages, 2] = FILL_BUBBLES_ONLY if random.random() < 0.3 else random.normal(0.0, 4.0)
         return policy.with_bias(bias)
     if move == 4:
-        return replace(policy, alternate=max(0.0, float(random.choice([0.0, policy.alternate + random.normal()]))))
+        return replace(
+            policy, alternate=max(0.0, float(random.choice([0.0, policy.alternate + random.normal()])))
+        )
     wait = tuple(float(share) for share in random.choice([0.0, 0.0, 0.1, 0.3, 0.6, 1.0], size=3))
     return replace(policy, patience=(0.3 * wait[0], 0.3 * wait[1], wait[2]))
 

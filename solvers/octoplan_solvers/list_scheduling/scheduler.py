@@ -71,7 +71,9 @@ class ListScheduler:
             staged.edge_bytes,
             staged.edge_crosses,
         )
-        tolerance = np.where(np.isfinite(staged.memory_limit_bytes), staged.memory_limit_bytes * MEMORY_TOLERANCE, 0.0)
+        tolerance = np.where(
+            np.isfinite(staged.memory_limit_bytes), staged.memory_limit_bytes * MEMORY_TOLERANCE, 0.0
+        )
         self._room: FloatArray = staged.memory_limit_bytes - staged.state_bytes + tolerance
         self._require_one_microbatch_fits()
         unlimited = np.full(staged.num_ranks, staged.num_microbatches, dtype=np.int64)

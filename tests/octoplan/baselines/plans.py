@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octoplan_schemas import Cluster, ModelGraph, Plan, transfer_words
-
 from octoplan.baselines import BaselineSchedule, Op
+from octoplan_schemas import Cluster, ModelGraph, Plan, transfer_words
 from tests.reference_simulator import ReferenceResult, simulate
 
 #: Every method is tried on so many ranks.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from octoplan_schemas import check_plan
 
 from octoplan.baselines import BASELINES, build_schedule
+from octoplan_schemas import check_plan
 from tests.octoplan.baselines.plans import ALL_METHODS, RANKS, plan_of
 
 

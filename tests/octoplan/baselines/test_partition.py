@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from octoplan_schemas import InputError
 
 from octoplan.baselines import uniform_boundaries
+from octoplan_schemas import InputError
 
 
 def test_embedding_and_head_ride_along() -> None:

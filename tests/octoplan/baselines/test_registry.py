@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from octoplan_schemas import InputError
 
 from octoplan.baselines import BASELINES, baseline, build_schedule
+from octoplan_schemas import InputError
 
 
 @pytest.mark.parametrize(

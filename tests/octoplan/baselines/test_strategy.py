@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octoplan_schemas import InputError
 
 from octoplan.baselines import BASELINES, BaselineSpec, PartitionKind, Strategy, parse_strategy
+from octoplan_schemas import InputError
 
 PARTITIONS: tuple[PartitionKind, ...] = ("uniform", "balanced")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from octoplan_schemas import check_plan
 
 from octoplan.baselines import BaselineSchedule, Op, StageCosts, build_schedule
 from octoplan.baselines.schedule import loop_placement, v_placement
+from octoplan_schemas import check_plan
 from tests.octoplan.baselines.plans import most_live, plan_of, simulate_equal
 from tests.octoplan.baselines.torch_orders import torch_orders
 

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octoplan_schemas import Plan
 
 from octoplan.baselines import StageCosts, build_schedule
 from octoplan.baselines.building_block import BuildingBlock, v_half, v_min, zb_h1, zb_h2, zb_v
 from octoplan.baselines.pricing import makespan
 from octoplan.baselines.schedule import loop_placement, v_placement
 from octoplan.baselines.weight_filling import fill
+from octoplan_schemas import Plan
 from tests.octoplan.baselines.plans import cluster_of, equal_model, most_live, plan_of
 from tests.reference_simulator import simulate
 

@@ -48,7 +48,8 @@ def test_every_op_is_a_box_at_its_place_and_time() -> None:
     assert len(boxes.get_paths()) == len(timeline.ops)
     levels = timeline.stage_levels()
     for op, path, colour in zip(timeline.ops, boxes.get_paths(), boxes.get_facecolor(), strict=True):
-        (left, top), (right, bottom) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+        corners = np.asarray(path.vertices)
+        (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
         assert (left, right) == pytest.approx((op.start_s * factor, op.end_s * factor))
         assert top < op.rank < bottom
         assert bottom - top < 1

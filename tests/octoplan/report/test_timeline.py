@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from octoplan_schemas import InputError
 
 from octoplan.report import Timeline, TimelineOp, draw_timeline
+from octoplan_schemas import InputError
 from tests.octoplan.report.synthetic import pipeline_timeline
 
 
