@@ -74,8 +74,9 @@ def compile_all(
 def print_comparison(plans: dict[str, octoplan.Plan]) -> None:
     """Print one row per strategy."""
     table = Table(title="one optimizer step", title_justify="left")
-    for column in ("strategy", "makespan", "speedup", "bubble fraction", "peak memory", "gap to the bound"):
-        table.add_column(column, justify="left" if column == "strategy" else "right")
+    table.add_column("strategy", no_wrap=True)
+    for column in ("makespan", "speedup", "bubble", "peak memory", "gap"):
+        table.add_column(column, justify="right")
     baseline = plans["1f1b"].predicted.makespan_s
     for strategy, plan in plans.items():
         predicted = plan.predicted

@@ -57,26 +57,51 @@ def order_by_policy(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
 
     The scheduler delays an op whose output does not fit at the receiver yet; a plan has no word for such a wait,
     so there the tensor may arrive earlier and be held longer. Where that breaks a limit, the scheduler gets that
-    much less room; one microbatch at a time is the last resort.
+    much less room; then the policy gets fewer microbatches in flight, and then backwards are fused, for a gradient
+    that leaves with B finds the activation gone. One microbatch at a time is the last resort.
 
     Returns
     -------
     OrderedPlan
-        Fits unless even the last resort does not; `OrderedPlan.excess_bytes` tells.
+        It fits: with fused backwards, one microbatch at a time is one chain of ops, so that every tensor is used as
+        soon as it arrives, and needs no more than what `ListScheduler` insists on.
     """
-    staged = scheduler.staged
-    plan = run_order(staged, scheduler.schedule(policy).order)
-    reserve = np.zeros(staged.num_ranks)
+    schedulers = [scheduler]
+    if scheduler.staged.split_backward:
+        schedulers.append(scheduler.with_fused_backward())
+    for choice in schedulers:
+        plan = _with_less_room(choice, policy)
+        if plan.excess_bytes().any():
+            plan = _with_fewer_in_flight(choice, policy) or plan
+        if not plan.excess_bytes().any():
+            return _of(scheduler.staged, plan)
+    return run_order(scheduler.staged, one_microbatch_at_a_time(schedulers[-1].staged))
+
+
+def _with_less_room(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
+    """Take the excess of one attempt from the room of the next, until it fits or there is no more to take."""
+    plan = run_order(scheduler.staged, scheduler.schedule(policy).order)
+    reserve = np.zeros(scheduler.staged.num_ranks)
     for _ in range(_MAX_ATTEMPTS):
         excess = plan.excess_bytes()
         if not excess.any():
-            return plan
+            break
         reserve = reserve + excess
         tighter = scheduler.with_less_room(reserve)
-        if tighter is None:
-            break
-        plan = run_order(staged, tighter.schedule(policy).order)
-    return run_order(staged, one_microbatch_at_a_time(staged)) if plan.excess_bytes().any() else plan
+        plan = run_order(scheduler.staged, tighter.schedule(policy).order)
+    return plan
+
+
+def _with_fewer_in_flight(scheduler: ListScheduler, policy: Policy) -> OrderedPlan | None:
+    """Halve the microbatches in flight per stage until the plan fits; None if even one at a time does not."""
+    most = scheduler.staged.num_microbatches
+    while most > 1:
+        most = (most + 1) // 2
+        capped = replace(policy, max_in_flight=np.minimum(policy.max_in_flight, most))
+        plan = run_order(scheduler.staged, scheduler.schedule(capped).order)
+        if not plan.excess_bytes().any():
+            return plan
+    return None
 
 
 def one_microbatch_at_a_time(staged: StagedProblem) -> Order:

@@ -22,7 +22,9 @@ def timeline_of(plan: Plan, simulation: Simulation, cluster: Cluster | None = No
             f"stage {stage.id}: layers {stage.layers[0]}-{stage.layers[1] - 1} on rank {stage.rank}"
             for stage in plan.stages
         ),
-        rank_labels=() if cluster is None else tuple(device.name for device in cluster.devices),
+        rank_labels=()
+        if cluster is None
+        else tuple(f"rank {rank} ({device.name})" for rank, device in enumerate(cluster.devices)),
     )
 
 

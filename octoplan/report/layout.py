@@ -40,14 +40,15 @@ class Layout:
         columns = max(1, min(8, int(13 / (0.075 * max(map(len, labels), default=1) + 0.3))))
         label_rows = -(-len(labels) // columns)
         widest = max(len(timeline.rank_label(rank)) for rank in range(ranks))
+        # Wide enough for a number in every box, unless there are too many anyhow.
+        width = float(np.clip(0.22 * per_rank, 15.0, 24.0)) if per_rank < 400 else 15.0
         return cls(
-            # Wide enough for a number in every box, unless there are too many anyhow.
-            width=float(np.clip(0.22 * per_rank, 15.0, 24.0)) if per_rank < 400 else 15.0,
+            width=width,
             left=min(2.6, 0.35 + 0.075 * widest),
             right=1.45 if timeline.memory else 0.85,
             header=0.88,
-            row=float(np.clip(9.0 / ranks, 0.012, 0.5)),
-            memory_row=float(np.clip(10.0 / ranks, 0.012, 0.46)) if timeline.memory else 0.0,
+            row=float(np.clip(9.0 / ranks, 0.012, width / 30)),
+            memory_row=float(np.clip(10.0 / ranks, 0.012, width / 33)) if timeline.memory else 0.0,
             memory_gap=0.62 if timeline.memory else 0.0,
             footer=0.5 + (0.17 * label_rows + 0.1 if labels else 0.0),
             num_ranks=ranks,

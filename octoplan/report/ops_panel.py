@@ -149,12 +149,12 @@ def _draw_shares(axes: Axes, timeline: Timeline, num_slices: int) -> None:
 
 
 def _draw_numbers(axes: Axes, boxes: _Boxes, width: NDArray[np.float64], layout: Layout) -> None:
-    """Write the microbatch into every box that has room; all in one size, or none."""
+    """Write the microbatch into every box that has room: in one size if that suits all, else in the box's own."""
     digits = np.char.str_len(boxes.microbatch.astype(str))
     room = np.minimum(width / (0.66 * digits + 0.35), 2 * HALF_BOX * layout.row * POINTS_PER_INCH * 0.8)
     smallest, largest = _FONT_POINTS
-    size = float(np.clip(room.min(), smallest, largest))
-    fitting = np.flatnonzero(room >= size * 0.999)
+    size = np.clip(room if room.min() < smallest else np.full(len(room), room.min()), smallest, largest)
+    fitting = np.flatnonzero(room >= smallest)
     if len(fitting) > _MAX_NUMBERS:
         return
     for op in fitting:
@@ -162,7 +162,7 @@ def _draw_numbers(axes: Axes, boxes: _Boxes, width: NDArray[np.float64], layout:
             (boxes.start[op] + boxes.end[op]) / 2,
             boxes.rank[op],
             str(boxes.microbatch[op]),
-            fontsize=size,
+            fontsize=float(size[op]),
             ha="center",
             va="center_baseline",
             color="white" if style.is_dark(tuple(boxes.colour[op])) else "black",

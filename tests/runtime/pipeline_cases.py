@@ -161,7 +161,7 @@ def random_cases(num_ranks: int) -> list[Case]:
     return [random_case(100 * num_ranks + number, num_ranks) for number in range(NUM_RANDOM)]
 
 
-NUM_RANDOM = 400
+NUM_RANDOM = 60
 
 
 def named_cases(num_ranks: int) -> list[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,14 +94,15 @@ class ListScheduler:
             need = float(staged.state_bytes[worst] + self.future[worst, 0])
             raise MemoryTooSmallError(worst, need, float(staged.memory_limit_bytes[worst]))
 
-    def with_less_room(self, reserve_bytes: FloatArray) -> ListScheduler | None:
-        """Return a scheduler with so many bytes less per rank, or None if one microbatch would not fit then."""
-        room = self._room - reserve_bytes
-        if (self.future[:, 0] > room).any():
-            return None
+    def with_less_room(self, reserve_bytes: FloatArray) -> ListScheduler:
+        """Return a scheduler with so many bytes less per rank, but never less than one microbatch needs."""
         tighter = copy.copy(self)
-        tighter._room = room
+        tighter._room = np.maximum(self._room - reserve_bytes, np.minimum(self.future[:, 0], self._room))
         return tighter
+
+    def with_fused_backward(self) -> ListScheduler:
+        """Return a scheduler of the same stages and limits that runs every backward as one op."""
+        return ListScheduler(replace(self.staged, split_backward=False), self._rank_max_in_flight)
 
     def makespan(self, policy: Policy, give_up_s: float = float("inf")) -> float:
         """Return only the makespan in seconds; infinite as soon as it exceeds ``give_up_s``."""
