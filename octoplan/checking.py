@@ -21,6 +21,7 @@ from octoplan_schemas import (
     ModelGraph,
     Plan,
     Prediction,
+    ProgramIndex,
     check_plan,
     stage_edges,
 )
@@ -49,10 +50,10 @@ def check(plan: Plan, model: ModelGraph | None = None, cluster: Cluster | None =
         If the plan was made for another model or cluster.
     """
     require_same_inputs(plan, model, cluster)
-    findings = check_plan(plan, None if model is None else _edges(plan, model))
+    findings, index = _check_programs(plan, None if model is None else _edges(plan, model))
     if findings or model is None or cluster is None:
         return findings
-    simulation = _simulate_checked(plan, _staged(plan, model, cluster))
+    simulation = simulate_schedule(read_schedule(plan, _staged(plan, model, cluster), index))
     return [*_memory_findings(simulation), *_prediction_findings(plan.predicted, simulation)]
 
 
@@ -72,10 +73,10 @@ def simulate(plan: Plan, model: ModelGraph | None = None, cluster: Cluster | Non
     else:
         staged = _staged(plan, model, cluster)
         edges = _edges(plan, model)
-    findings = check_plan(plan, edges)
+    findings, index = _check_programs(plan, edges)
     if findings:
         raise InputError(str(findings[0]))
-    return _simulate_checked(plan, staged)
+    return simulate_schedule(read_schedule(plan, staged, index))
 
 
 def predict_again(plan: Plan, simulation: Simulation) -> Prediction:
@@ -119,8 +120,15 @@ def _staged(plan: Plan, model: ModelGraph, cluster: Cluster) -> StagedProblem:
     return build_staged(problem, assignment_of(plan))
 
 
-def _simulate_checked(plan: Plan, staged: StagedProblem) -> Simulation:
-    return simulate_schedule(read_schedule(plan, staged))
+def _check_programs(
+    plan: Plan, edges: list[tuple[int, int]] | None
+) -> tuple[list[Finding], ProgramIndex | None]:
+    """Parse the programs once, check them, and hand the parsed ones over."""
+    try:
+        index = ProgramIndex.of(plan)
+    except InputError as error:
+        return [Finding("structure", str(error))], None
+    return check_plan(plan, edges, index=index), index
 
 
 def _memory_findings(simulation: Simulation) -> list[Finding]:

@@ -18,7 +18,7 @@ from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT, MemoryLimit
 from octoplan.ordering import OrderedPlan
 from octoplan.plan_writer import PlanInputs, write_plan
 from octoplan.problem_builder import build_problem
-from octoplan.tuner import Budget, Candidate, Pricer, search, starting_assignments
+from octoplan.tuner import Budget, Candidate, Pricer, SearchTrace, search, starting_assignments
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, PlanJob
 from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.problem import PipelineProblem
@@ -91,17 +91,18 @@ def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -
     problem = _limited_problem(model, cluster, options)
     started = time.monotonic()
     if strategy.is_baseline:
+        trace = None
         ordered, certificate = _compile_baseline(problem, model, strategy)
         problem = baseline_problem(problem, strategy)
     else:
-        ordered, certificate = _compile_octoplan(problem, model, options, started)
+        ordered, certificate, trace = _compile_octoplan(problem, model, options, started)
     job = PlanJob(
         microbatches=options.microbatches,
         backward="split" if problem.split_backward else "fused",
         max_stages_per_device=problem.max_stages_per_rank,
         memory_limit=_recorded_limit(options.memory_limit),
     )
-    provenance = _provenance(options, strategy, certificate, time.monotonic() - started)
+    provenance = _provenance(options, strategy, certificate, trace, time.monotonic() - started)
     return write_plan(PlanInputs(model, cluster, job), ordered, certificate.bound, provenance)
 
 
@@ -168,9 +169,10 @@ def _compile_baseline(
 
 def _compile_octoplan(
     problem: PipelineProblem, model: ModelGraph, options: CompileOptions, started: float
-) -> tuple[OrderedPlan, Certificate]:
+) -> tuple[OrderedPlan, Certificate, SearchTrace]:
     """Master problem for bound and starts, search, and the baselines as a floor."""
     pricer = Pricer(problem)
+    budget = Budget(options.time_limit_s, options.max_evaluations, options.should_stop, started)
     starts = starting_assignments(problem)
     options.on_progress(Progress("bound"))
     deterministic = options.max_evaluations is not None
@@ -183,16 +185,12 @@ def _compile_octoplan(
     )
     if certificate.master is not None:
         starts += certificate.master.solutions[:-6:-1]
-    budget = _budget(options, pricer, started)
+    trace = SearchTrace()
 
     def report(candidate: Candidate) -> None:
         options.on_progress(
             Progress(
-                "search",
-                candidate.makespan_s,
-                certificate.bound.seconds,
-                pricer.num_evaluations,
-                budget.spent(),
+                "search", candidate.makespan_s, certificate.bound.seconds, budget.evaluations, budget.spent()
             )
         )
 
@@ -203,26 +201,12 @@ def _compile_octoplan(
         seed=options.seed,
         good_enough_s=certificate.bound.seconds * (1 + 1e-9),
         on_best=report,
+        trace=trace,
     )
     best = _best_fitting([found, *_floor(problem, model)])
     if best is None:
         raise InfeasibleError(_why_infeasible(pricer, problem, certificate))
-    return best, certificate
-
-
-def _budget(options: CompileOptions, pricer: Pricer, started: float) -> Budget:
-    """Share of the evaluations, or of the seconds, that is spent."""
-
-    def spent() -> float:
-        if options.should_stop():
-            return 1.0
-        if options.max_evaluations is not None:
-            return pricer.num_evaluations / options.max_evaluations
-        if options.time_limit_s == 0:
-            return 1.0
-        return (time.monotonic() - started) / options.time_limit_s
-
-    return Budget(spent)
+    return best, certificate, trace
 
 
 def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
@@ -270,7 +254,11 @@ def _recorded_limit(limit: str | float | None) -> str | float | None:
 
 
 def _provenance(
-    options: CompileOptions, strategy: Strategy, certificate: Certificate, seconds: float
+    options: CompileOptions,
+    strategy: Strategy,
+    certificate: Certificate,
+    trace: SearchTrace | None,
+    seconds: float,
 ) -> dict[str, Any]:
     """Return strategy, versions, seed and time; without seconds where the plan must be reproducible."""
     entry: dict[str, Any] = {"strategy": str(strategy), "octoplan": version("octoplan"), "seed": options.seed}
@@ -279,6 +267,8 @@ def _provenance(
     entry["solvers"] = {"ortools": version("ortools")}
     if certificate.master is not None:
         entry["master"] = {"status": certificate.master.status}
+    if trace is not None:
+        entry["trace"] = [[round(at, 4), dimension, makespan] for at, dimension, makespan in trace.entries]
     if options.max_evaluations is None:
         entry["seconds"] = round(seconds, 3)
     else:

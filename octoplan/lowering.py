@@ -61,13 +61,8 @@ def read_schedule(plan: Plan, staged: StagedProblem, index: ProgramIndex | None 
         If the programs carry other messages than the stages of this model exchange.
     """
     index = ProgramIndex.of(plan) if index is None else index
-    computes = [
-        [(word.stage, word.kind, word.microbatch) for word in words if len(word.kind) == 1]
-        for words in index.words
-    ]
-    return Schedule(
-        staged, Order.from_lists(computes, staged.num_microbatches), *_read_messages(staged, index)
-    )
+    order = Order.from_lists(index.compute_order, staged.num_microbatches)
+    return Schedule(staged, order, *_read_messages(staged, index))
 
 
 def _read_messages(staged: StagedProblem, index: ProgramIndex) -> tuple[IntArray, IntArray]:
@@ -80,7 +75,7 @@ def _read_messages(staged: StagedProblem, index: ProgramIndex) -> tuple[IntArray
     }
     pair_of = staged.edge_pair.tolist()
     by_pair: list[list[int]] = [[] for _ in range(len(staged.pairs))]
-    for source, destination, microbatch in sorted(index.sends, key=index.sends.__getitem__):
+    for source, destination, microbatch in index.sends:  # in program order
         direction = 0 if source < destination else 1
         edge = edge_of.get((source, destination) if direction == 0 else (destination, source))
         if edge is None:

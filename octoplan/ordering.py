@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from octoplan.simulator import Replay, Simulation, replay, simulate_schedule
 from octoplan_solvers.list_scheduling import ListScheduler, Policy
 from octoplan_solvers.list_scheduling.scheduler import MEMORY_TOLERANCE
-from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, IntArray, encode
+from octoplan_solvers.ops import BACKWARD, FORWARD, IntArray, encode
 from octoplan_solvers.order import Order
 from octoplan_solvers.staged import StagedProblem
 
@@ -66,56 +66,58 @@ def order_by_policy(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
         It fits: with fused backwards, one microbatch at a time is one chain of ops, so that every tensor is used as
         soon as it arrives, and needs no more than what `ListScheduler` insists on.
     """
+    staged = scheduler.staged
     schedulers = [scheduler]
-    if scheduler.staged.split_backward:
+    if staged.split_backward:
         schedulers.append(scheduler.with_fused_backward())
     for choice in schedulers:
-        plan = _with_less_room(choice, policy)
+        plan = _with_less_room(staged, choice, policy)
         if plan.excess_bytes().any():
-            plan = _with_fewer_in_flight(choice, policy) or plan
+            plan = _with_fewer_in_flight(staged, choice, policy) or plan
         if not plan.excess_bytes().any():
-            return _of(scheduler.staged, plan)
-    return run_order(scheduler.staged, one_microbatch_at_a_time(schedulers[-1].staged))
+            return plan
+    return run_order(staged, one_microbatch_at_a_time(staged))
 
 
-def _with_less_room(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
+def _with_less_room(staged: StagedProblem, scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
     """Take the excess of one attempt from the room of the next, until it fits or there is no more to take."""
-    plan = run_order(scheduler.staged, scheduler.schedule(policy).order)
-    reserve = np.zeros(scheduler.staged.num_ranks)
+    plan = run_order(staged, scheduler.schedule(policy).order)
     for _ in range(_MAX_ATTEMPTS):
         excess = plan.excess_bytes()
-        if not excess.any():
+        tighter = scheduler.with_less_room(excess)
+        if (tighter.room_bytes == scheduler.room_bytes).all():
             break
-        reserve = reserve + excess
-        tighter = scheduler.with_less_room(reserve)
-        plan = run_order(scheduler.staged, tighter.schedule(policy).order)
+        scheduler = tighter
+        plan = run_order(staged, scheduler.schedule(policy).order)
     return plan
 
 
-def _with_fewer_in_flight(scheduler: ListScheduler, policy: Policy) -> OrderedPlan | None:
+def _with_fewer_in_flight(
+    staged: StagedProblem, scheduler: ListScheduler, policy: Policy
+) -> OrderedPlan | None:
     """Halve the microbatches in flight per stage until the plan fits; None if even one at a time does not."""
-    most = scheduler.staged.num_microbatches
+    most = staged.num_microbatches
     while most > 1:
         most = (most + 1) // 2
         capped = replace(policy, max_in_flight=np.minimum(policy.max_in_flight, most))
-        plan = run_order(scheduler.staged, scheduler.schedule(capped).order)
+        plan = run_order(staged, scheduler.schedule(capped).order)
         if not plan.excess_bytes().any():
             return plan
     return None
 
 
 def one_microbatch_at_a_time(staged: StagedProblem) -> Order:
-    """Return the order that needs the least memory: each microbatch all the way before the next."""
+    """Return the order that needs the least memory: each microbatch all the way before the next, with fused B.
+
+    Its ops form one chain, each waiting for the one before.
+    """
     ops: list[list[int]] = [[] for _ in range(staged.num_ranks)]
-    backward = (BACKWARD_INPUT, BACKWARD_WEIGHT) if staged.split_backward else (BACKWARD,)
     ranks = staged.stage_rank.tolist()
     for microbatch in range(staged.num_microbatches):
         for stage, rank in enumerate(ranks):
             ops[rank].append(encode(stage, FORWARD, microbatch, staged.num_microbatches))
         for stage in range(staged.num_stages - 1, -1, -1):
-            ops[ranks[stage]].extend(
-                encode(stage, kind, microbatch, staged.num_microbatches) for kind in backward
-            )
+            ops[ranks[stage]].append(encode(stage, BACKWARD, microbatch, staged.num_microbatches))
     begin: IntArray = np.cumsum([0, *(len(own) for own in ops)]).astype(np.int64)
     return Order(
         np.array([code for own in ops for code in own], dtype=np.int64), begin, staged.num_microbatches

@@ -1,7 +1,16 @@
 """The tuner: searches partition, placement and order together, with the simulator in its loop."""
 
+from octoplan.tuner.budget import Budget
 from octoplan.tuner.candidate import Candidate, Pricer
-from octoplan.tuner.search import Budget, search
+from octoplan.tuner.search import SearchTrace, search
 from octoplan.tuner.starts import lightest_in_memory, starting_assignments
 
-__all__ = ["Budget", "Candidate", "Pricer", "lightest_in_memory", "search", "starting_assignments"]
+__all__ = [
+    "Budget",
+    "Candidate",
+    "Pricer",
+    "SearchTrace",
+    "lightest_in_memory",
+    "search",
+    "starting_assignments",
+]

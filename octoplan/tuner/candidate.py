@@ -1,30 +1,70 @@
-"""Candidates of the search and their price."""
+"""Candidates of the search: a partition, a placement, and the policy that orders them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octoplan_solvers.list_scheduling import ListScheduler, MemoryTooSmallError, PolicyRule, best_of_portfolio
+import numpy as np
+
+from octoplan.tuner.pricing_kernel import RULE_SIZE
+from octoplan_solvers.list_scheduling import (
+    ListScheduler,
+    MemoryTooSmallError,
+    Policy,
+    PolicyRule,
+    best_of_portfolio,
+)
+from octoplan_solvers.ops import FloatArray, IntArray
 from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.staged import build_staged
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
-    """A partition and placement, the rule that orders it, and the makespan in seconds that the rule reaches."""
+    """A partition and placement with its policy, as the arrays that the kernels take, and its makespan.
 
-    assignment: Assignment
-    rule: PolicyRule
+    ``cuts`` are the ``S + 1`` ends of the stages, ``rule`` the numbers of `PolicyRule` (see `rule_array`), ``delta``
+    the ``(S, 3)`` biases that are added to the rule's.
+    """
+
+    cuts: IntArray
+    ranks: IntArray
+    rule: FloatArray
+    delta: FloatArray
     makespan_s: float
+
+    @property
+    def assignment(self) -> Assignment:
+        """The partition and placement."""
+        return Assignment.from_sizes(np.diff(self.cuts).tolist(), self.ranks.tolist())
+
+    def policy(self, scheduler: ListScheduler) -> Policy:
+        """Return the policy for a scheduler of the same assignment."""
+        urgency, backward_first, weight_delay, alternate, memory_bonus, *patience = self.rule.tolist()
+        rule = PolicyRule(urgency, backward_first, weight_delay, alternate, memory_bonus, patience[2])
+        policy = rule.on(scheduler.staged)
+        return Policy(
+            bias=policy.bias + self.delta,
+            max_in_flight=policy.max_in_flight,
+            alternate=alternate,
+            memory_bonus=memory_bonus,
+            patience=(patience[0], patience[1], patience[2]),
+        )
+
+
+def rule_array(rule: PolicyRule) -> FloatArray:
+    """Return a rule as the array that the kernels take."""
+    numbers = np.zeros(RULE_SIZE)
+    numbers[:5] = rule.urgency, rule.backward_first, rule.weight_delay, rule.alternate, rule.memory_bonus
+    numbers[7] = rule.wait
+    return numbers
 
 
 class Pricer:
-    """Prices candidates of one problem and counts the evaluations."""
+    """Prices assignments with the portfolio of rules, and remembers the shortage closest to fitting."""
 
     def __init__(self, problem: PipelineProblem) -> None:
         self.problem = problem
-        self.num_evaluations = 0
-        #: The memory shortage closest to fitting, for the message if nothing fits.
         self.least_short: MemoryTooSmallError | None = None
 
     def scheduler(self, assignment: Assignment) -> ListScheduler | None:
@@ -36,19 +76,12 @@ class Pricer:
                 self.least_short = error
             return None
 
-    def price(self, assignment: Assignment, rule: PolicyRule, give_up_s: float = float("inf")) -> float:
-        """Return the makespan in seconds; infinite above ``give_up_s`` or if it does not fit."""
-        self.num_evaluations += 1
-        scheduler = self.scheduler(assignment)
-        if scheduler is None:
-            return float("inf")
-        return scheduler.makespan(rule.on(scheduler.staged), give_up_s)
-
-    def best(self, assignment: Assignment, give_up_s: float = float("inf")) -> Candidate | None:
-        """Return the candidate with the portfolio's best rule, or None if nothing is below ``give_up_s``."""
-        self.num_evaluations += 1
+    def best(self, assignment: Assignment) -> Candidate | None:
+        """Return the candidate with the portfolio's best rule, or None if it does not fit."""
         scheduler = self.scheduler(assignment)
         if scheduler is None:
             return None
-        rule, makespan = best_of_portfolio(scheduler, give_up_s)
-        return Candidate(assignment, rule, makespan) if makespan < float("inf") else None
+        rule, makespan = best_of_portfolio(scheduler)
+        cuts = np.array([0, *(end for _, end in assignment.boundaries)], dtype=np.int64)
+        ranks = np.array(assignment.ranks, dtype=np.int64)
+        return Candidate(cuts, ranks, rule_array(rule), np.zeros((len(ranks), 3)), makespan)

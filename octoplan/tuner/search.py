@@ -1,61 +1,56 @@
-"""The search: simulated annealing over partition, placement and rule, then the order's policy in detail.
+"""The search: annealing chains over partition, placement and policy on both cores, restarted from an elite pool.
 
-A first version of the tuner: it prices every neighbour by list scheduling, and always holds a valid best candidate.
+Anytime: it can be stopped between chunks of a fraction of a second, and always holds a valid best candidate. Chains
+run without the interpreter's lock, each with a seed of its own, and meet only between generations: with a number of
+evaluations as the limit, the result does not depend on which chain is faster.
 """
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from octoplan.ordering import OrderedPlan, order_by_policy
+from octoplan.tuner.annealing_kernel import anneal_kernel
+from octoplan.tuner.arrays import ProblemArrays, problem_arrays
+from octoplan.tuner.budget import Budget
 from octoplan.tuner.candidate import Candidate, Pricer
-from octoplan.tuner.moves import PARTITION_MOVES, PLACEMENT_MOVES, is_allowed
-from octoplan_solvers.list_scheduling import improve_policy, mutate_rule
-from octoplan_solvers.problem import Assignment, PipelineProblem
+from octoplan.tuner.elite import Elite
+from octoplan_solvers.problem import Assignment
 
-#: Share of the evaluations (or of the time) that goes into partition and placement.
-_ASSIGNMENT_SHARE = 0.8
-#: Candidates that get a detailed policy search at the end.
-_NUM_FINALISTS = 3
-#: Annealing temperature at the start, as a share of the makespan.
-_TEMPERATURE = 0.01
+NUM_CHAINS = 2
+#: A chunk of a chain is about this long, so that limits and Ctrl-C are kept.
+_CHUNK_S = 0.15
+_DIMENSIONS = ("order", "partition", "placement")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A part of the budget in which every chain cools from ``hot`` to ``cold`` (shares of the makespan)."""
+
+    until: float
+    hot: float
+    cold: float
+    policy_share: float
+    partition_share: float
+
+
+#: Wide first, then from the elite at lower temperatures, at last the order's policy alone.
+_GENERATIONS = (
+    Generation(0.35, 0.004, 0.0003, 0.25, 0.40),
+    Generation(0.70, 0.002, 0.0001, 0.30, 0.40),
+    Generation(0.92, 0.001, 0.00003, 0.40, 0.35),
+    Generation(1.00, 0.0005, 0.00001, 1.00, 0.00),
+)
 
 
 @dataclass
-class Elite:
-    """The best candidates so far, best first, each with its own assignment."""
+class SearchTrace:
+    """Improvements: seconds (or evaluations, if they are the limit), dimension of the moves, makespan."""
 
-    size: int = _NUM_FINALISTS
-    members: list[Candidate] = field(default_factory=list)
-
-    def add(self, candidate: Candidate) -> bool:
-        """Take a candidate in if it is good enough; return whether it is the new best."""
-        others = [member for member in self.members if member.assignment != candidate.assignment]
-        replaced = [member for member in self.members if member.assignment == candidate.assignment]
-        keep = min([candidate, *replaced], key=lambda member: member.makespan_s)
-        was_best = self.members[0].makespan_s if self.members else math.inf
-        self.members = sorted([*others, keep], key=lambda member: member.makespan_s)[: self.size]
-        return candidate.makespan_s < was_best
-
-    @property
-    def best(self) -> Candidate | None:
-        """The best candidate."""
-        return self.members[0] if self.members else None
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How far the search is: 0 at the start, 1 at the end; asked before every evaluation."""
-
-    spent: Callable[[], float]
-
-    def is_over(self, share: float = 1.0) -> bool:
-        """True once this share of the budget is spent."""
-        return self.spent() >= share
+    entries: list[tuple[float, str, float]] = field(default_factory=list)
 
 
 def search(
@@ -66,6 +61,7 @@ def search(
     seed: int,
     good_enough_s: float = 0.0,
     on_best: Callable[[Candidate], None] = lambda candidate: None,
+    trace: SearchTrace | None = None,
 ) -> OrderedPlan | None:
     """Return the best plan found that fits, or None if no start fits.
 
@@ -75,84 +71,118 @@ def search(
         Stop as soon as a candidate is no longer than this (a lower bound, say).
     on_best:
         Told of every improvement.
+    trace:
+        Filled with the improvements.
     """
     elite = Elite()
+    trace = SearchTrace() if trace is None else trace
+
+    def offer(candidate: Candidate, dimension: str) -> None:
+        if elite.add(candidate):
+            at = budget.elapsed_s if budget.max_evaluations is None else float(budget.evaluations)
+            trace.entries.append((at, dimension, candidate.makespan_s))
+            on_best(candidate)
+
     for start in starts:
         candidate = pricer.best(start)
-        if candidate is not None and elite.add(candidate):
-            on_best(candidate)
-        if budget.is_over() and elite.members:
-            break
-    if elite.best is None:
+        budget.evaluations += 1
+        if candidate is not None:
+            offer(candidate, "start")
+    if not elite.members:
         return None
-    random = np.random.default_rng(seed)
-    _anneal(pricer, elite, budget, random, good_enough_s, on_best)
-    return _finish(pricer, elite, budget, seed, good_enough_s)
+    arrays = problem_arrays(pricer.problem)
+    for number, generation in enumerate(_GENERATIONS):
+        if budget.spent() < generation.until and elite.best_makespan_s > good_enough_s:
+            _run_generation(arrays, elite, budget, generation, seed + 1000 * number, good_enough_s, offer)
+    return _best_plan(pricer, elite)
 
 
-def _anneal(
-    pricer: Pricer,
+@dataclass
+class _Chain:
+    """One annealing walk: where it is, and the best it has met."""
+
+    current: Candidate
+    best: Candidate
+    seed: int
+    improved: tuple[int, int, int] = (0, 0, 0)
+
+
+def _run_generation(
+    arrays: ProblemArrays,
     elite: Elite,
     budget: Budget,
-    random: np.random.Generator,
+    generation: Generation,
+    seed: int,
     good_enough_s: float,
-    on_best: Callable[[Candidate], None],
+    offer: Callable[[Candidate, str], None],
 ) -> None:
-    """Walk from neighbour to neighbour; a worse one is taken with a probability that falls over the budget."""
-    assert elite.best is not None
-    current = elite.best
-    since_best = 0
-    while not budget.is_over(_ASSIGNMENT_SHARE) and elite.best.makespan_s > good_enough_s:
-        neighbour = _neighbour(pricer.problem, current, random)
-        if neighbour is None:
-            continue
-        cooled = _TEMPERATURE * max(1e-3, 1 - budget.spent() / _ASSIGNMENT_SHARE) ** 2
-        allowed = current.makespan_s * (1 - cooled * math.log(1 - random.random()))
-        makespan = pricer.price(neighbour.assignment, neighbour.rule, allowed)
-        since_best += 1
-        if makespan <= allowed:
-            current = Candidate(neighbour.assignment, neighbour.rule, makespan)
-            if elite.add(current):
-                on_best(current)
-                since_best = 0
-        if since_best > 2000:
-            current = elite.members[int(random.integers(len(elite.members)))]
-            since_best = 0
+    """Run every chain through the generation's part of the budget, chunk by chunk."""
+    chains = [
+        _Chain(member, member, seed + 100_003 * index)
+        for index, member in enumerate((elite.members * NUM_CHAINS)[:NUM_CHAINS])
+    ]
+    begin = budget.spent()
+    size = 64 if budget.max_evaluations is None else _fixed_chunk(budget.max_evaluations)
+    with ThreadPoolExecutor(NUM_CHAINS) as pool:
+        while (spent := budget.spent()) < generation.until and elite.best_makespan_s > good_enough_s:
+            progress = (spent - begin) / (generation.until - begin)
+            started = time.monotonic()
+            list(pool.map(lambda chain: _run_chunk(arrays, chain, size, generation, progress), chains))  # noqa: B023
+            budget.evaluations += NUM_CHAINS * size
+            for chain in chains:
+                offer(chain.best, _dimension(chain))
+            if budget.max_evaluations is None:
+                size = _next_size(size, time.monotonic() - started)
 
 
-def _neighbour(problem: PipelineProblem, current: Candidate, random: np.random.Generator) -> Candidate | None:
-    draw = random.random()
-    if draw < 0.15:
-        return Candidate(current.assignment, mutate_rule(current.rule, random), math.inf)
-    moves = PARTITION_MOVES if draw < 0.7 else PLACEMENT_MOVES
-    moved = moves[int(random.integers(len(moves)))](current.assignment, random, problem.num_ranks)
-    if moved is None or not is_allowed(moved, problem.num_ranks, problem.max_stages_per_rank):
-        return None
-    return Candidate(moved, current.rule, math.inf)
+def _fixed_chunk(max_evaluations: int) -> int:
+    return max(1, min(256, max_evaluations // (NUM_CHAINS * 40)))
 
 
-def _finish(
-    pricer: Pricer, elite: Elite, budget: Budget, seed: int, good_enough_s: float
-) -> OrderedPlan | None:
-    """Search the policy of each finalist in detail, and take the best exact simulation that fits."""
+def _next_size(size: int, seconds: float) -> int:
+    """Return the size that takes about a chunk's time, growing at most threefold."""
+    return max(8, min(3 * size, int(size * _CHUNK_S / max(seconds, 1e-4))))
+
+
+def _run_chunk(
+    arrays: ProblemArrays, chain: _Chain, size: int, generation: Generation, progress: float
+) -> None:
+    """Walk ``size`` evaluations at the temperature that the progress calls for."""
+    temperature = generation.hot * (generation.cold / generation.hot) ** progress
+    start = chain.current
+    current, best, counts = anneal_kernel(
+        arrays,
+        start.cuts,
+        start.ranks,
+        start.rule,
+        start.delta,
+        start.makespan_s,
+        size,
+        temperature,
+        temperature,
+        generation.policy_share,
+        generation.partition_share,
+        chain.seed,
+    )
+    chain.seed += 1
+    chain.current = Candidate(*current)
+    if best[4] < chain.best.makespan_s:
+        chain.best = Candidate(*best)
+        chain.improved = tuple(counts[:, 2].tolist())
+
+
+def _dimension(chain: _Chain) -> str:
+    return _DIMENSIONS[max(range(3), key=lambda index: chain.improved[index])]
+
+
+def _best_plan(pricer: Pricer, elite: Elite) -> OrderedPlan | None:
+    """Build the exact plan of every elite member, and take the shortest that fits."""
     best: OrderedPlan | None = None
-    remaining = 1.0 - _ASSIGNMENT_SHARE
-    for number, candidate in enumerate(elite.members):
-        scheduler = pricer.scheduler(candidate.assignment)
-        if scheduler is None or (best is not None and best.makespan_s <= good_enough_s):
+    for member in elite.members:
+        scheduler = pricer.scheduler(member.assignment)
+        if scheduler is None:
             continue
-        until = _ASSIGNMENT_SHARE + remaining * (number + 1) / len(elite.members)
-
-        def should_stop(until: float = until) -> bool:
-            pricer.num_evaluations += 1
-            return budget.is_over(until)
-
-        policy, _ = improve_policy(
-            scheduler, evaluations=10**9, seed=seed, start=candidate.rule, should_stop=should_stop
-        )
-        for choice in (policy, candidate.rule.on(scheduler.staged)):
-            plan = order_by_policy(scheduler, choice)
-            fits = not plan.excess_bytes().any()
-            if fits and (best is None or plan.makespan_s < best.makespan_s):
-                best = plan
+        plan = order_by_policy(scheduler, member.policy(scheduler))
+        if not plan.excess_bytes().any() and (best is None or plan.makespan_s < best.makespan_s):
+            best = plan
     return best

@@ -6,16 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from octoplan_schemas import InputError
-
+from octoplan_runtime.fork_server import fork_server, under_torchrun
 from octoplan_runtime.options import DTYPE_NAMES, RunOptions
-from octoplan_runtime.run import RunError, run_plan
+from octoplan_schemas import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0 done, 1 failed or gradients differ, 2 bad input or
-    usage."""
+    """Run the command line and return its exit code: 0 done, 1 failed or differs, 2 bad input or usage."""
     parsed = _parser().parse_args(arguments)
+    if not under_torchrun():
+        fork_server()
+    # Torch takes seconds to load; meanwhile the fork server loads it too.
+    from octoplan_runtime.run import RunError, run_plan
+
     try:
         report = run_plan(_options(parsed))
     except InputError as error:
@@ -25,10 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failed.exit_code
     if report is None:
         return 0
-    if parsed.json:
-        print(report.to_json(timeline=parsed.timeline))
-    else:
-        print("\n".join(report.lines()))
+    print(report.to_json(timeline=parsed.timeline) if parsed.json else "\n".join(report.lines()))
     return 1 if report.gradients_match is False else 0
 
 

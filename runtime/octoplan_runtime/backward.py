@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 #: What W has to do, left behind by I.
 WeightWork = Callable[[], None]
@@ -51,7 +50,10 @@ def backward_input(
     """
     if not roots or not inputs:
         return partial(backward_fused, roots, gradients)
-    aliases: list[torch.Tensor] = [_Alias.apply(root) for root in roots]
+    # Loading this takes longer than all else here, and a plan without I never needs it.
+    from torch.distributed.pipelining._backward import stage_backward_input
+
+    aliases: list[torch.Tensor] = [_Alias.apply(root) for root in roots]  # type: ignore[no-untyped-call]
     edges = [get_gradient_edge(alias) for alias in aliases]
     _, groups = stage_backward_input(aliases, list(gradients), list(inputs), iter(weights))
     simple, rest = _separate(groups, edges, weights)
@@ -112,6 +114,8 @@ def _leaves(edges: Sequence[GradientEdge]) -> list[torch.Tensor]:
 
 
 def _backward_weight(weights: Sequence[torch.nn.Parameter], groups: list[_Group]) -> None:
+    from torch.distributed.pipelining._backward import stage_backward_weight
+
     for group in groups:
         for node in group["params"]:
             # Torch would store the first gradient as it is, even where it is a view of a gradient still in

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from octoplan_schemas import InputError, Plan, parse_word, require_valid, stage_edges
 from torch import nn
 
 from octoplan_runtime.errors import PipelineError, one_line
@@ -20,6 +19,7 @@ from octoplan_runtime.stage_graph import StageGraph
 from octoplan_runtime.stage_module import Layers, StageModule, Values, as_values
 from octoplan_runtime.tensor_specs import TensorSpec, agree
 from octoplan_runtime.transport import Transport
+from octoplan_schemas import InputError, Plan, parse_word, require_valid, stage_edges
 
 
 class PipelineExecutor:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from octoplan_schemas import InputError, OpWord
 
 from octoplan_runtime.backward import WeightWork, backward_fused, backward_input
 from octoplan_runtime.mailbox import Mailbox
 from octoplan_runtime.progress import OpTimes, Progress
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageGraph
 from octoplan_runtime.stage_module import StageModule, Values
+from octoplan_schemas import InputError, OpWord
 
 #: Called with the last layer's output and the targets of one microbatch; returns a scalar.
 LossFunction = Callable[[Any, Any], torch.Tensor]

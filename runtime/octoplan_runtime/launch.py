@@ -6,8 +6,6 @@ come from a fork server that has torch loaded already.
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -23,6 +21,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from octoplan_runtime.board import Board
+from octoplan_runtime.fork_server import fork_server
 
 #: How long the other ranks may take to end by themselves after one has failed.
 _GRACE_S = 5.0
@@ -44,19 +43,6 @@ class LocalRun:
         return 2 if 2 in self.exit_codes else 1
 
 
-def under_torchrun() -> bool:
-    """Whether this process already is one rank of a run."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
-def preload() -> Any:
-    """Start the fork server, which loads torch while this process does something else; return its context."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["octoplan_runtime.session"])
-    multiprocessing.forkserver.ensure_running()
-    return context
-
-
 def launch_local(target: Callable[..., None], num_ranks: int, arguments: Sequence[Any] = ()) -> LocalRun:
     """Call ``target(*arguments)`` in one process per rank and return how they ended.
 
@@ -70,7 +56,7 @@ def launch_local(target: Callable[..., None], num_ranks: int, arguments: Sequenc
     arguments:
         Picklable.
     """
-    context = preload()
+    context = fork_server()
     store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
     board = Board(store)
     processes = [

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 
 import torch
-from octoplan_schemas import OpWord
 
 from octoplan_runtime.progress import OpTimes, Progress
 from octoplan_runtime.stage_graph import StageEdge, StageGraph
 from octoplan_runtime.tensor_specs import LayerSpecs
 from octoplan_runtime.transport import Receive, Transport
+from octoplan_schemas import OpWord
 
 #: (source stage, destination stage, microbatch): from an earlier stage an activation, from a later one a
 #: gradient.

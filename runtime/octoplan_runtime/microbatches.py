@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from octoplan_schemas import InputError
 
 #: One tensor or several; dimension 0 is the batch.

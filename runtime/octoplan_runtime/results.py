@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from octoplan_schemas import Plan, parse_word
 
 from octoplan_runtime.executor import PipelineExecutor
-from octoplan_runtime.options import PreparedRun, RunOptions
+from octoplan_runtime.options import RunOptions
+from octoplan_runtime.preparation import PreparedRun
 from octoplan_runtime.report import RankReport, RunReport
 from octoplan_runtime.verification import TOLERANCES, Verification
+from octoplan_schemas import Plan, parse_word
 
 #: ``(rank, word, start_s, end_s)``
 _Op = tuple[int, str, float, float]

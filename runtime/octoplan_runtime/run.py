@@ -6,8 +6,10 @@ import os
 import sys
 
 from octoplan_runtime.board import Board
-from octoplan_runtime.launch import launch_local, under_torchrun
-from octoplan_runtime.options import RunOptions, prepare
+from octoplan_runtime.fork_server import under_torchrun
+from octoplan_runtime.launch import launch_local
+from octoplan_runtime.options import RunOptions
+from octoplan_runtime.preparation import prepare
 from octoplan_runtime.report import RunReport
 from octoplan_runtime.session import run_rank
 

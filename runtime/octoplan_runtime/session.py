@@ -11,19 +11,20 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from octoplan_schemas import InputError
 
 from octoplan_runtime.board import Board
 from octoplan_runtime.errors import PipelineError, one_line
 from octoplan_runtime.executor import PipelineExecutor
 from octoplan_runtime.optimizer import make_optimizer
-from octoplan_runtime.options import PreparedRun, RunOptions, prepare
+from octoplan_runtime.options import RunOptions
+from octoplan_runtime.preparation import PreparedRun, prepare
 from octoplan_runtime.progress import Progress
 from octoplan_runtime.reference import SingleProcess
 from octoplan_runtime.report import RunReport
 from octoplan_runtime.results import gather
 from octoplan_runtime.verification import Verification
 from octoplan_runtime.watchdog import Watchdog, leave
+from octoplan_schemas import InputError
 
 #: How long a rank whose peer has vanished waits to learn why.
 _CAUSE_WAIT_S = 3.0
@@ -112,7 +113,7 @@ def _require_same_plan(run: PreparedRun) -> None:
 
 def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress) -> RunReport | None:
     progress.enter("building layers")
-    plan, workload, dtype = run.plan, run.workload, options.torch_dtype
+    plan, workload, dtype = run.plan, run.workload, getattr(torch, options.dtype)
     executor = PipelineExecutor(
         plan, workload.layer_in(dtype), workload.loss, skips=run.skips, progress=progress
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from octoplan_schemas import InputError
 from torch import nn
 
 from octoplan_runtime.stage_graph import MODEL_INPUT
+from octoplan_schemas import InputError
 
 #: What a layer gives: one or several tensors.
 Values = tuple[torch.Tensor, ...]

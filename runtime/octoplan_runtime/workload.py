@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from octoplan_schemas import InputError
 from torch import nn
 
 from octoplan_runtime.interpreter import LossFunction
 from octoplan_runtime.microbatches import Batch
+from octoplan_schemas import InputError
 
 
 @dataclass(frozen=True, slots=True)

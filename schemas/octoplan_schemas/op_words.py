@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from octoplan_schemas.errors import InputError
@@ -21,7 +22,9 @@ SEND_KINDS = (SEND_FORWARD, SEND_BACKWARD)
 RECV_KINDS = (RECV_FORWARD, RECV_BACKWARD)
 
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
-_WORD = re.compile(_NUMBER + r"(SEND_F|RECV_F|SEND_B|RECV_B|F|I|W|B)" + _NUMBER + "(?:@" + _NUMBER + ")?")
+_PATTERN = _NUMBER + r"(SEND_F|RECV_F|SEND_B|RECV_B|F|I|W|B)" + _NUMBER + "(?:@" + _NUMBER + ")?"
+_WORD = re.compile(_PATTERN)
+_LINE = re.compile(f"^{_PATTERN}$", re.MULTILINE)
 
 
 class OpWord(NamedTuple):
@@ -78,6 +81,23 @@ def parse_word(text: str) -> OpWord:
         side = "a later" if is_peer_later else "an earlier"
         raise InputError(f"{text!r}: the other end of {kind} must be {side} stage than {stage}")
     return word
+
+
+def split_words(texts: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """Cut many op words into stage, kind, microbatch and stage after ``@`` (or ``""``) in one pass.
+
+    Raises
+    ------
+    InputError
+        As `parse_word` does for the first bad word.
+    """
+    lines = "\n".join(texts)
+    found: list[tuple[str, str, str, str]] = _LINE.findall(lines)
+    is_one_per_word = len(found) == len(texts) and lines.count("\n") == max(len(texts) - 1, 0)
+    for text in texts:
+        if not is_one_per_word or "@" in text:
+            parse_word(text)
+    return found
 
 
 def transfer_words(source: int, destination: int, direction: str, microbatch: int) -> tuple[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from octoplan_solvers.constraints import PlacementConstraints
 from octoplan_solvers.ops import FloatArray, IntArray
 
 
@@ -48,6 +49,8 @@ class PipelineProblem:
     #: Limit of any rank's peak without its state; infinite if there is none.
     dynamic_limit_bytes: float = float("inf")
     layer_names: tuple[str, ...] = field(default=())
+    #: What the user asks of partition and placement.
+    constraints: PlacementConstraints = field(default=PlacementConstraints())
 
     @property
     def num_layers(self) -> int:
@@ -93,3 +96,14 @@ class Assignment:
         """Build from the number of layers of each stage."""
         ends = np.cumsum(sizes).tolist()
         return cls(tuple(zip([0, *ends[:-1]], ends, strict=True)), tuple(int(rank) for rank in ranks))
+
+    @classmethod
+    def from_layer_ranks(cls, ranks: Sequence[int], cuts: Collection[int] = ()) -> Assignment:
+        """Build from the rank of each layer: a stage begins wherever the rank changes, and at the layers in ``cuts``."""
+        starts = [
+            layer
+            for layer in range(len(ranks))
+            if layer == 0 or layer in cuts or ranks[layer] != ranks[layer - 1]
+        ]
+        ends = [*starts[1:], len(ranks)]
+        return cls(tuple(zip(starts, ends, strict=True)), tuple(int(ranks[start]) for start in starts))

@@ -29,3 +29,7 @@ class SolverResult:
     solutions: tuple[Assignment, ...] = ()
     #: ``(seconds, objective, bound)`` whenever one of them improved.
     trace: tuple[tuple[float, float, float], ...] = field(default=())
+    #: Names of limits and constraints that cannot hold together, if infeasible and known.
+    conflict: tuple[str, ...] = ()
+    #: What would make an infeasible problem feasible, in words; empty if unknown.
+    remedy: str = ""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from octoplan_schemas import Plan
 from torch import nn
 
 from octoplan_runtime import PipelineExecutor
 from octoplan_runtime.progress import Progress
 from octoplan_runtime.session import joined_group
+from octoplan_schemas import Plan
 from tests.runtime import layers, plans
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -80,7 +80,9 @@ class Reference:
 
     def gradients(self) -> dict[str, torch.Tensor]:
         return {
-            f"layers.{index}.{name}": torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            f"layers.{index}.{name}": torch.zeros_like(parameter)
+            if parameter.grad is None
+            else parameter.grad
             for index, layer in enumerate(self.layers)
             for name, parameter in layer.named_parameters()
         }
@@ -110,9 +112,7 @@ def check_cases(cases: Callable[[int], Iterable[Case]], directory: str) -> None:
 
 def check_case(case: Case, progress: Progress) -> list[str]:
     """Two steps without zeroing gradients, an evaluation, and the names of the state."""
-    executor = PipelineExecutor(
-        case.plan, case.layer, layers.loss_of, skips=case.skips, progress=progress
-    )
+    executor = PipelineExecutor(case.plan, case.layer, layers.loss_of, skips=case.skips, progress=progress)
     reference = Reference(case)
     complaints: list[str] = []
     for step in range(STEPS):
@@ -153,7 +153,9 @@ def compare_evaluation(case: Case, executor: PipelineExecutor, reference: Refere
     with torch.no_grad():
         expected = reference.forward(inputs)
     error = (found - expected).abs().max().item()
-    return [] if error <= TOLERANCE[case.dtype] * expected.abs().max().item() else [f"eval off by {error:.3g}"]
+    return (
+        [] if error <= TOLERANCE[case.dtype] * expected.abs().max().item() else [f"eval off by {error:.3g}"]
+    )
 
 
 def random_cases(num_ranks: int) -> list[Case]:
@@ -184,7 +186,11 @@ def _orders(
     last = num_ranks - 1
     single = [(stage, stage + 1) for stage in range(num_ranks)]
     double = [(stage, stage + 1) for stage in range(2 * num_ranks)]
-    uneven = [(0, 1), *((stage + 2, stage + 3) for stage in range(-1, 2 * last)), (2 * last + 2, 2 * last + 4)]
+    uneven = [
+        (0, 1),
+        *((stage + 2, stage + 3) for stage in range(-1, 2 * last)),
+        (2 * last + 2, 2 * last + 4),
+    ]
     return [
         ("1F1B", single, list(range(num_ranks)), plans.one_forward_one_backward(num_ranks, 5, backward)),
         ("GPipe", single, list(range(num_ranks)), _all_forward_first(num_ranks, range(4), backward)),
@@ -215,7 +221,9 @@ def _orders(
     ]
 
 
-def _all_forward_first(num_stages: int, microbatches: Sequence[int], backward: Sequence[str]) -> list[plans.Op]:
+def _all_forward_first(
+    num_stages: int, microbatches: Sequence[int], backward: Sequence[str]
+) -> list[plans.Op]:
     """Forward in the given order of microbatches, then backward in ascending order, W deferred to the very end."""
     order: list[plans.Op] = [(stage, "F", m) for stage in range(num_stages) for m in microbatches]
     for m in sorted(microbatches):

@@ -7,6 +7,7 @@ sender's program and the RECV to the receiver's at that very moment, which is fr
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Sequence
 
@@ -90,7 +91,7 @@ def stage_neighbours(
 def random_bounds(rng: random.Random, num_layers: int, num_stages: int) -> list[tuple[int, int]]:
     """Cut the layers at random places."""
     cuts = [0, *sorted(rng.sample(range(1, num_layers), num_stages - 1)), num_layers]
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(itertools.pairwise(cuts))
 
 
 def random_placement(rng: random.Random, num_stages: int, num_ranks: int) -> list[int]:
@@ -139,7 +140,9 @@ def random_plan(rng: random.Random, num_layers: int, num_ranks: int, skips: Sequ
     return make_plan(bounds, ranks, order, num_microbatches, skips)
 
 
-def one_forward_one_backward(num_ranks: int, num_microbatches: int, backward: Sequence[str] = ("B",)) -> list[Op]:
+def one_forward_one_backward(
+    num_ranks: int, num_microbatches: int, backward: Sequence[str] = ("B",)
+) -> list[Op]:
     """Return the 1F1B order with one stage per rank, as a global order.
 
     Every rank does ``num_ranks - stage`` forwards first; the merge takes the first rank whose next op is ready.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from octoplan_schemas import InputError
 
 from octoplan_runtime.microbatches import join_values, split_batch
+from octoplan_schemas import InputError
 
 
 def test_a_tensor_is_cut_in_order():

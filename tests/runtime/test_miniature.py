@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from octoplan_schemas import ModelGraph
 from torch import nn
 
-from octoplan_runtime import MiniatureSize, miniature
+from octoplan_runtime import MiniatureSize, build_miniature
 from octoplan_runtime.miniature.blocks import Block, Embedding, Head, MultiTokenPrediction
 from octoplan_runtime.miniature.mamba2 import Mamba2
 from octoplan_runtime.miniature.mlp import MLP, MixtureOfExperts
+from octoplan_schemas import ModelGraph
 
 SIZE = MiniatureSize()
 INNER = ("attention", "mlp", "moe", "mamba2", "transformer", "transformer_moe", "mtp", "something new")
@@ -38,7 +38,7 @@ def run(workload, dtype, step=0):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_model_of_every_kind_trains_every_parameter(dtype):
-    workload = miniature(model_of(["embedding", *INNER, "lm_head"]), 2)
+    workload = build_miniature(model_of(["embedding", *INNER, "lm_head"]), 2)
     modules, output, loss = run(workload, dtype)
     assert output.shape == (2 * SIZE.microbatch_size, SIZE.sequence_length, SIZE.num_tokens)
     assert output.dtype == dtype
@@ -51,15 +51,25 @@ def test_a_model_of_every_kind_trains_every_parameter(dtype):
 
 
 def test_kinds_become_layers_of_these_classes_and_misplaced_ones_an_mlp():
-    kinds = ["embedding", "lm_head", "mamba2", "moe", "transformer", "mtp", "embedding", "unheard of", "lm_head"]
-    workload = miniature(model_of(kinds), 1)
+    kinds = [
+        "embedding",
+        "lm_head",
+        "mamba2",
+        "moe",
+        "transformer",
+        "mtp",
+        "embedding",
+        "unheard of",
+        "lm_head",
+    ]
+    workload = build_miniature(model_of(kinds), 1)
     found = [type(workload.layer(index)) for index in range(len(kinds))]
     assert found == [Embedding, MLP, Mamba2, MixtureOfExperts, Block, MultiTokenPrediction, MLP, MLP, Head]
 
 
 @pytest.mark.parametrize("kind", INNER)
 def test_a_position_sees_only_earlier_ones(kind):
-    workload = miniature(model_of(["mlp", kind]), 1)
+    workload = build_miniature(model_of(["mlp", kind]), 1)
     layer = workload.layer_in(torch.float64)(1)
     hidden = torch.randn(1, SIZE.sequence_length, SIZE.width, dtype=torch.float64)
     changed = hidden.clone()
@@ -71,7 +81,7 @@ def test_a_position_sees_only_earlier_ones(kind):
 
 @pytest.mark.parametrize("kind", ["attention", "mamba2"])
 def test_sequence_mixers_reach_back_to_the_first_position(kind):
-    layer = miniature(model_of(["mlp", kind]), 1).layer_in(torch.float64)(1)
+    layer = build_miniature(model_of(["mlp", kind]), 1).layer_in(torch.float64)(1)
     hidden = torch.randn(1, SIZE.sequence_length, SIZE.width, dtype=torch.float64)
     changed = hidden.clone()
     changed[:, 0] += 1.0
@@ -104,7 +114,7 @@ def test_a_token_uses_only_its_best_experts():
 
 
 def test_skip_tensors_change_the_result():
-    workload = miniature(model_of(["embedding", *INNER, "lm_head"]), 1)
+    workload = build_miniature(model_of(["embedding", *INNER, "lm_head"]), 1)
     hidden = torch.randn(1, SIZE.sequence_length, SIZE.width)
     for index in range(1, workload.num_layers):
         layer = workload.layer(index)
@@ -118,7 +128,7 @@ def same(first: nn.Module, second: nn.Module) -> bool:
 
 
 def test_any_rank_builds_the_same_layer_and_leaves_the_random_state_alone():
-    workload = miniature(model_of(["embedding", "attention", "attention", "lm_head"]), 1, seed=4)
+    workload = build_miniature(model_of(["embedding", "attention", "attention", "lm_head"]), 1, seed=4)
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
     layer = workload.layer(2)
@@ -126,18 +136,18 @@ def test_any_rank_builds_the_same_layer_and_leaves_the_random_state_alone():
     torch.manual_seed(12)
     assert same(workload.layer(2), layer)
     assert not same(workload.layer(1), layer)
-    assert not same(miniature(model_of(["embedding"] + ["attention"] * 3), 1, seed=5).layer(2), layer)
+    assert not same(build_miniature(model_of(["embedding"] + ["attention"] * 3), 1, seed=5).layer(2), layer)
 
 
 def test_batches_differ_by_step_and_equal_by_seed():
     model = model_of(["embedding", "mlp", "lm_head"])
-    first, second = miniature(model, 3, seed=1), miniature(model, 3, seed=1)
+    first, second = build_miniature(model, 3, seed=1), build_miniature(model, 3, seed=1)
     assert torch.equal(first.batch(0)[0], second.batch(0)[0])
     assert not torch.equal(first.batch(0)[0], first.batch(1)[0])
     assert first.batch(0)[0].shape == (3 * SIZE.microbatch_size, SIZE.sequence_length)
 
 
 def test_a_model_without_embedding_and_head_gets_vectors_and_classes_by_width():
-    _, output, loss = run(miniature(model_of(["mamba2", "mlp"]), 1), torch.float64)
+    _, output, loss = run(build_miniature(model_of(["mamba2", "mlp"]), 1), torch.float64)
     assert output.shape[-1] == SIZE.width
     assert loss.isfinite()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from octoplan_schemas import InputError
 
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageEdge, StageGraph, layer_feeds
+from octoplan_schemas import InputError
 from tests.runtime import plans
 
 BOUNDS = [(0, 2), (2, 3), (3, 6)]

@@ -34,7 +34,11 @@ def test_several_outputs_of_several_dtypes():
     _, specs = specs_of([layers.Tokens(), layers.Fork()])
     shape = (3, layers.WIDTH)
     assert specs == {
-        1: (TensorSpec(shape, torch.float32), TensorSpec(shape, torch.float32), TensorSpec(shape, torch.int64))
+        1: (
+            TensorSpec(shape, torch.float32),
+            TensorSpec(shape, torch.float32),
+            TensorSpec(shape, torch.int64),
+        )
     }
     assert [spec.has_gradient for spec in specs[1]] == [True, True, False]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from octoplan_schemas import ModelGraph
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -14,6 +13,7 @@ from octoplan_runtime.miniature.blocks import Block, Embedding, Head, MultiToken
 from octoplan_runtime.miniature.mamba2 import Mamba2
 from octoplan_runtime.miniature.mlp import MLP, MixtureOfExperts
 from octoplan_runtime.workload import Workload
+from octoplan_schemas import ModelGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,14 @@ class MiniatureSize:
     mlp_width: int = 64
     num_experts: int = 4
     num_active_experts: int = 2
+    num_state_heads: int = 8
     state_width: int = 8
     num_tokens: int = 96
     sequence_length: int = 16
     microbatch_size: int = 2
 
 
-def miniature(
+def build_miniature(
     model: ModelGraph, num_microbatches: int, *, seed: int = 0, size: MiniatureSize | None = None
 ) -> Workload:
     """Build a small model with layers of the same kinds in the same order.
@@ -81,7 +82,7 @@ def build_layer(kind: str, size: MiniatureSize) -> nn.Module:
         case "moe":
             return _mixture(size)
         case "mamba2" | "mamba":
-            return Mamba2(size.width, size.num_heads, size.state_width)
+            return Mamba2(size.width, size.num_state_heads, size.state_width)
         case "transformer":
             return Block(_attention(size), _mlp(size))
         case "transformer_moe":

@@ -61,10 +61,11 @@ class Mamba2(nn.Module):
     ) -> torch.Tensor:
         """Sum over earlier positions; ``log_decay`` is (batch, sequence, heads), all others as in the
         module."""
-        total = log_decay.cumsum(dim=1)
-        between = total.unsqueeze(2) - total.unsqueeze(1)
         sequence = values.shape[1]
-        future = torch.ones(sequence, sequence, dtype=torch.bool, device=values.device).triu(1)
-        decay = between.masked_fill(future[None, :, :, None], float("-inf")).exp()
+        past = torch.ones(sequence, sequence, dtype=torch.bool, device=values.device).tril(-1)
+        # Sums over s < u <= t, each by itself: differences of one running sum would lose digits.
+        each = log_decay.unsqueeze(2).expand(-1, -1, sequence, -1)
+        between = each.masked_fill(~past[None, :, :, None], 0.0).cumsum(dim=1)
+        decay = between.exp().masked_fill(past.T[None, :, :, None], 0.0)
         scores = torch.einsum("btn,bsn->bts", queries, keys)
         return torch.einsum("bts,btsh,bshv->bthv", scores, decay, values)

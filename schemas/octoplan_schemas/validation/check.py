@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from octoplan_schemas.errors import InputError
+from octoplan_schemas.op_words import parse_word
 from octoplan_schemas.plan import Plan
-from octoplan_schemas.validation.deadlock import find_cycle
+from octoplan_schemas.validation.deadlock import find_cycle, message_word
 from octoplan_schemas.validation.index import MessageKey, ProgramIndex
 
 Rule = Literal["structure", "complete", "order", "fifo", "deadlock", "memory", "prediction"]
@@ -27,7 +28,12 @@ class Finding:
         return f"{self.rule}: {self.message}"
 
 
-def check_plan(plan: Plan, skip_edges: Iterable[tuple[int, int]] | None = None) -> list[Finding]:
+def check_plan(
+    plan: Plan,
+    skip_edges: Iterable[tuple[int, int]] | None = None,
+    *,
+    index: ProgramIndex | None = None,
+) -> list[Finding]:
     """Decide whether a plan is complete, ordered, first-in-first-out and deadlock-free, in linear time.
 
     Parameters
@@ -37,16 +43,19 @@ def check_plan(plan: Plan, skip_edges: Iterable[tuple[int, int]] | None = None) 
     skip_edges:
         Pairs of stages, earlier first, that exchange tensors besides neighbours, as the model says
         (`stage_edges`). None if the model is not at hand: then the SEND and RECV words with ``@`` say it.
+    index:
+        The plan's parsed programs, if at hand; parsing is a good part of the work on a large plan.
 
     Returns
     -------
     list of Finding
         Empty if the plan is valid; at most 20. Later rules are only looked at where the earlier ones hold.
     """
-    try:
-        index = ProgramIndex.of(plan)
-    except InputError as error:
-        return [Finding("structure", str(error))]
+    if index is None:
+        try:
+            index = ProgramIndex.of(plan)
+        except InputError as error:
+            return [Finding("structure", str(error))]
     edges = {(s, s + 1) for s in range(len(plan.stages) - 1)} | _skips(index, skip_edges)
     for findings in (
         _structure(plan, index),
@@ -106,26 +115,48 @@ def _structure(plan: Plan, index: ProgramIndex) -> list[Finding]:
 
 
 def _words_in_range(plan: Plan, index: ProgramIndex) -> list[str]:
+    if not index.doubles and _all_in_range(plan, index):
+        return []
     num_stages, num_microbatches = len(plan.stages), plan.job.microbatches
     found = []
-    for rank, words in enumerate(index.words):
-        for position, word in enumerate(words):
-            stage, _, microbatch, peer = word
+    for rank, program in enumerate(plan.programs):
+        for position, text in enumerate(program):
+            stage, _, microbatch, peer = parse_word(text)
             if (
                 stage >= num_stages
                 or microbatch >= num_microbatches
                 or (peer is not None and peer >= num_stages)
             ):
                 found.append(
-                    f"programs.{rank}.{position}: {word} names a stage or microbatch that is not there "
+                    f"programs.{rank}.{position}: {text} names a stage or microbatch that is not there "
                     f"({num_stages} stages, {num_microbatches} microbatches)"
                 )
             elif plan.stages[stage].rank != rank:
                 found.append(
-                    f"programs.{rank}.{position}: {word} belongs to stage {stage}, which is on rank "
+                    f"programs.{rank}.{position}: {text} belongs to stage {stage}, which is on rank "
                     f"{plan.stages[stage].rank}"
                 )
     return found
+
+
+def _all_in_range(plan: Plan, index: ProgramIndex) -> bool:
+    """Decide quickly; False also where a closer look finds nothing, as if a transfer leads past the last stage."""
+    rank_of = {stage: entry.rank for stage, entry in enumerate(plan.stages)}
+    microbatches = range(plan.job.microbatches)
+    return (
+        all(
+            rank_of.get(stage) == rank and m in microbatches
+            for (stage, _, m), (rank, _) in index.computes.items()
+        )
+        and all(
+            rank_of.get(source) == rank and destination in rank_of and m in microbatches
+            for (source, destination, m), (rank, _) in index.sends.items()
+        )
+        and all(
+            rank_of.get(destination) == rank and source in rank_of and m in microbatches
+            for (source, destination, m), (rank, _) in index.recvs.items()
+        )
+    )
 
 
 def _complete(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
@@ -177,15 +208,6 @@ def _messages_complete(plan: Plan, index: ProgramIndex, edges: set[tuple[int, in
     return found
 
 
-def message_word(side: str, key: MessageKey) -> str:
-    """Write the SEND or RECV word of a message."""
-    source, destination, microbatch = key
-    direction = "F" if source < destination else "B"
-    end, other = (source, destination) if side == "SEND" else (destination, source)
-    skip = "" if abs(source - destination) == 1 else f"@{other}"
-    return f"{end}{side}_{direction}{microbatch}{skip}"
-
-
 def _order(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
     """Inside a rank: F before its backward, I before W, producer before SEND, RECV before consumer."""
     found: list[str] = []
@@ -198,7 +220,7 @@ def _order(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list
     def before(first: tuple[int, int], second: tuple[int, int]) -> None:
         if first[1] > second[1]:
             rank = first[0]
-            words = index.words[rank]
+            words = plan.programs[rank]
             found.append(
                 f"programs.{rank}.{second[1]}: {words[second[1]]} must come after {words[first[1]]} "
                 f"(programs.{rank}.{first[1]})"
@@ -231,7 +253,7 @@ def _fifo(plan: Plan, index: ProgramIndex) -> list[Finding]:
     found = []
     streams: dict[tuple[int, int], tuple[list[MessageKey], list[MessageKey]]] = {}
     for side, ends in enumerate((index.sends, index.recvs)):
-        for key in sorted(ends, key=ends.__getitem__):
+        for key in ends:  # in program order
             pair = plan.stages[key[0]].rank, plan.stages[key[1]].rank
             streams.setdefault(pair, ([], []))[side].append(key)
     for (source, destination), (sent, received) in sorted(streams.items()):

@@ -4,9 +4,16 @@ One node per compute op and one per message (SEND and RECV together). Edges: eac
 rank's order of SEND/RECV words, producer to message, message to consumer. A plan that is complete and ordered
 inside each rank (checked before) needs no further data edges: those between ops of one rank follow from its
 compute order.
+
+Nor does it need the compute ops to decide: in each rank's program a producer stands before its SEND and a RECV before
+its consumer, so a path from message to message through compute ops of one rank follows the rank's order of SEND/RECV
+words. The graph has a cycle exactly if the messages alone have one, that is if the ranks get stuck when each works
+off its SEND/RECV words one after another and every message waits for both ends.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from octoplan_schemas.validation.index import MessageKey, ProgramIndex
 
@@ -16,57 +23,59 @@ def find_cycle(index: ProgramIndex) -> list[str] | None:
 
     The plan must be complete and ordered inside each rank.
     """
+    if _all_messages_pass(index):
+        return None
     successors, labels = _graph(index)
     in_degree = [0] * len(labels)
     for outgoing in successors:
         for node in outgoing:
             in_degree[node] += 1
     ready = [node for node, degree in enumerate(in_degree) if degree == 0]
-    done = 0
     while ready:
         node = ready.pop()
-        done += 1
         for successor in successors[node]:
             in_degree[successor] -= 1
             if in_degree[successor] == 0:
                 ready.append(successor)
-    if done == len(labels):
-        return None
     return [labels[node] for node in _walk_cycle(successors, in_degree)]
+
+
+def _all_messages_pass(index: ProgramIndex) -> bool:
+    """Work off every rank's SEND/RECV words in order; a message passes when both its ends are next."""
+    orders, sends, recvs = index.message_order, index.sends, index.recvs
+    passed = [0] * len(orders)
+    awake = list(range(len(orders)))
+    while awake:
+        rank = awake.pop()
+        own = orders[rank]
+        while passed[rank] < len(own):
+            message = own[passed[rank]]
+            other = recvs[message][0] if sends[message][0] == rank else sends[message][0]
+            if passed[other] == len(orders[other]) or orders[other][passed[other]] != message:
+                break
+            passed[rank] += 1
+            passed[other] += 1
+            awake.append(other)
+    return all(count == len(order) for count, order in zip(passed, orders, strict=True))
 
 
 def _graph(index: ProgramIndex) -> tuple[list[list[int]], list[str]]:
     labels: list[str] = []
     successors: list[list[int]] = []
-    message_node: dict[MessageKey, int] = {}
-    compute_node: dict[tuple[int, str, int], int] = {}
 
     def add(label: str) -> int:
         labels.append(label)
         successors.append([])
         return len(labels) - 1
 
-    for words in index.words:
-        last_compute = last_message = -1
-        for word in words:
-            stage, kind, microbatch, _ = word
-            if len(kind) == 1:
-                node = compute_node[stage, kind, microbatch] = add(str(word))
-                if last_compute >= 0:
-                    successors[last_compute].append(node)
-                last_compute = node
-                continue
-            if kind[0] == "S":
-                key = stage, word.other_stage, microbatch
-            else:
-                key = word.other_stage, stage, microbatch
-            existing = message_node.get(key)
-            node = message_node[key] = add("") if existing is None else existing
-            if kind[0] == "S":
-                labels[node] = str(word)
-            if last_message >= 0:
-                successors[last_message].append(node)
-            last_message = node
+    compute_node = {op: add(f"{op[0]}{op[1]}{op[2]}") for op in index.computes}
+    message_node = {message: add(message_word("SEND", message)) for message in index.sends}
+    for ops in index.compute_order:
+        for before, after in pairwise(ops):
+            successors[compute_node[before]].append(compute_node[after])
+    for messages in index.message_order:
+        for one, other in pairwise(messages):
+            successors[message_node[one]].append(message_node[other])
     for (source, destination, m), node in message_node.items():
         if source < destination:
             producer, consumer = compute_node[source, "F", m], compute_node[destination, "F", m]
@@ -78,6 +87,15 @@ def _graph(index: ProgramIndex) -> tuple[list[list[int]], list[str]]:
         successors[producer].append(node)
         successors[node].append(consumer)
     return successors, labels
+
+
+def message_word(side: str, key: MessageKey) -> str:
+    """Write the SEND or RECV word of a message."""
+    source, destination, microbatch = key
+    direction = "F" if source < destination else "B"
+    end, other = (source, destination) if side == "SEND" else (destination, source)
+    skip = "" if abs(source - destination) == 1 else f"@{other}"
+    return f"{end}{side}_{direction}{microbatch}{skip}"
 
 
 def _walk_cycle(successors: list[list[int]], in_degree: list[int]) -> list[int]:

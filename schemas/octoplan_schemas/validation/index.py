@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from octoplan_schemas.errors import InputError
-from octoplan_schemas.op_words import OpWord, parse_word
+from octoplan_schemas.op_words import RECV_BACKWARD, SEND_FORWARD, parse_word, split_words
 from octoplan_schemas.plan import Plan
 
 #: (stage, kind, microbatch) of a compute op.
@@ -19,12 +19,18 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class ProgramIndex:
-    """Where every compute op and every end of every message stands."""
+    """Where every compute op and every end of every message stands.
 
-    words: list[list[OpWord]]
+    Plain tuples are the keys, not `OpWord`: on a plan of a million words the garbage collector can tell the
+    difference.
+    """
+
     computes: dict[ComputeKey, Place] = field(default_factory=dict)
     sends: dict[MessageKey, Place] = field(default_factory=dict)
     recvs: dict[MessageKey, Place] = field(default_factory=dict)
+    #: By rank: its compute ops, and the messages of its SEND and RECV words, in program order.
+    compute_order: list[list[ComputeKey]] = field(default_factory=list)
+    message_order: list[list[MessageKey]] = field(default_factory=list)
     #: One line per word that occurs twice, in program order.
     doubles: list[str] = field(default_factory=list)
 
@@ -37,38 +43,51 @@ class ProgramIndex:
         InputError
             If a word is malformed; the field names rank and position.
         """
-        index = cls(words=[])
+        index = cls()
         for rank, program in enumerate(plan.programs):
-            index.words.append([_parse(text, rank, position) for position, text in enumerate(program)])
-            index._add_program(rank)
+            index._add_program(rank, program)
         return index
 
-    def _add_program(self, rank: int) -> None:
+    def _add_program(self, rank: int, program: Sequence[str]) -> None:
         computes, sends, recvs = self.computes, self.sends, self.recvs
-        for position, word in enumerate(self.words[rank]):
-            stage, kind, microbatch, _ = word
-            size = 0
+        ops: list[ComputeKey] = []
+        messages: list[MessageKey] = []
+        for position, (stage_text, kind, microbatch, peer_text) in enumerate(_split(program, rank)):
+            stage = int(stage_text)
             if len(kind) == 1:
-                size = len(computes)
-                computes.setdefault((stage, kind, microbatch), (rank, position))
-                grown = len(computes) > size
-            elif kind[0] == "S":
-                size = len(sends)
-                sends.setdefault((stage, word.other_stage, microbatch), (rank, position))
-                grown = len(sends) > size
+                op = stage, kind, int(microbatch)
+                ops.append(op)
+                is_double = op in computes
+                if not is_double:
+                    computes[op] = rank, position
             else:
-                size = len(recvs)
-                recvs.setdefault((word.other_stage, stage, microbatch), (rank, position))
-                grown = len(recvs) > size
-            if not grown:
-                self.doubles.append(f"programs.{rank}.{position}: {word} occurs twice")
+                if peer_text:
+                    peer = int(peer_text)
+                else:
+                    peer = stage + 1 if kind in (SEND_FORWARD, RECV_BACKWARD) else stage - 1
+                is_send = kind[0] == "S"
+                ends = sends if is_send else recvs
+                message = (stage, peer, int(microbatch)) if is_send else (peer, stage, int(microbatch))
+                messages.append(message)
+                is_double = message in ends
+                if not is_double:
+                    ends[message] = rank, position
+            if is_double:
+                self.doubles.append(f"programs.{rank}.{position}: {program[position]} occurs twice")
+        self.compute_order.append(ops)
+        self.message_order.append(messages)
 
 
-def _parse(text: str, rank: int, position: int) -> OpWord:
+def _split(program: Sequence[str], rank: int) -> list[tuple[str, str, str, str]]:
     try:
-        return parse_word(text)
-    except InputError as error:
-        raise InputError(error.message, field=f"programs.{rank}.{position}") from None
+        return split_words(program)
+    except InputError:
+        for position, text in enumerate(program):
+            try:
+                parse_word(text)
+            except InputError as error:
+                raise InputError(error.message, field=f"programs.{rank}.{position}") from None
+        raise
 
 
 def stage_edges(

@@ -2,101 +2,186 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from octoplan_solvers import constraints as texts
+from octoplan_solvers.cp_sat.guards import Guards
 from octoplan_solvers.cp_sat.variables import Variables
+from octoplan_solvers.placement_limits import memory_limits
 from octoplan_solvers.problem import PipelineProblem
+from octoplan_solvers.symmetry import interchangeable_groups, interchangeable_ranks
 
 #: Bytes are counted in units of a limit divided by this.
-_MEMORY_RESOLUTION = 1_000_000
+MEMORY_RESOLUTION = 10_000_000
 
 
-def add_constraints(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
+@dataclass(frozen=True)
+class Context:
+    """What every family needs."""
+
+    model: cp_model.CpModel
+    problem: PipelineProblem
+    variables: Variables
+    guards: Guards
+    #: Units of a memory limit that a rank may use: `MEMORY_RESOLUTION`, or a variable.
+    memory_room: cp_model.LinearExprT = MEMORY_RESOLUTION
+
+
+def add_constraints(context: Context) -> None:
     """Add every family."""
-    _each_layer_on_one_rank(model, problem, variables)
-    _stages_are_runs(model, problem, variables)
-    _ranks_appear(model, problem, variables)
-    _memory(model, problem, variables)
-    _order_equal_ranks(model, problem, variables)
+    _each_layer_on_one_rank(context)
+    _every_rank_is_used(context)
+    _stages_are_runs(context)
+    _ranks_appear(context)
+    _order_equal_ranks(context)
+    _crossings(context)
+    _slow_types_ahead(context)
+    _skips_between_ranks(context)
+    _memory(context)
+    _pins(context)
+    _same_rank(context)
+    _different_rank(context)
+    _same_stage(context)
+    _boundary_after(context)
+    _stages_per_rank(context)
 
 
-def _each_layer_on_one_rank(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
-    for row in variables.on:
-        model.add_exactly_one(row)
-    for rank in range(problem.num_ranks):
-        model.add_at_least_one(row[rank] for row in variables.on)
+def _each_layer_on_one_rank(context: Context) -> None:
+    for row in context.variables.on:
+        context.model.add_exactly_one(row)
 
 
-def _stages_are_runs(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
-    """A stage begins where a layer is on a rank and the one before is not; each rank has at most so many."""
-    on, begins = variables.on, variables.begins
-    for rank in range(problem.num_ranks):
-        model.add(begins[0][rank] == on[0][rank])
-        for layer in range(1, problem.num_layers):
-            model.add_implication(begins[layer][rank], on[layer][rank])
-            model.add_implication(begins[layer][rank], ~on[layer - 1][rank])
-            model.add_bool_or(begins[layer][rank], ~on[layer][rank], on[layer - 1][rank])
-        model.add(sum(row[rank] for row in begins) <= problem.max_stages_per_rank)
+def _every_rank_is_used(context: Context) -> None:
+    for rank in range(context.problem.num_ranks):
+        guard = context.guards.named(texts.RANKS_USED_TEXT)
+        context.model.add_bool_or(row[rank] for row in context.variables.on).only_enforce_if(guard)
 
 
-def _ranks_appear(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
+def _stages_are_runs(context: Context) -> None:
+    """A rank arrives where a layer is on it and the one before is not; a cut needs both layers on it."""
+    model, on, arrives = context.model, context.variables.on, context.variables.arrives
+    for rank in range(context.problem.num_ranks):
+        model.add(arrives[0][rank] == on[0][rank])
+        for layer in range(1, context.problem.num_layers):
+            model.add_implication(arrives[layer][rank], on[layer][rank])
+            model.add_implication(arrives[layer][rank], ~on[layer - 1][rank])
+            model.add_bool_or(arrives[layer][rank], ~on[layer][rank], on[layer - 1][rank])
+    for (layer, rank), cut in context.variables.cuts.items():
+        model.add_implication(cut, on[layer][rank])
+        model.add_implication(cut, on[layer - 1][rank])
+
+
+def _ranks_appear(context: Context) -> None:
     """``seen`` is the running OR of ``on``."""
-    on, seen = variables.on, variables.seen
-    for rank in range(problem.num_ranks):
+    model, on, seen = context.model, context.variables.on, context.variables.seen
+    for rank in range(context.problem.num_ranks):
         model.add(seen[0][rank] == on[0][rank])
-        for layer in range(1, problem.num_layers):
+        for layer in range(1, context.problem.num_layers):
             model.add_implication(on[layer][rank], seen[layer][rank])
             model.add_implication(seen[layer - 1][rank], seen[layer][rank])
             model.add_bool_or(~seen[layer][rank], seen[layer - 1][rank], on[layer][rank])
 
 
-def _memory(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
-    """State and one microbatch's activations fit: between its last F and first backward a rank holds all of them."""
-    for rank in range(problem.num_ranks):
-        for limit, size in (
-            (float(problem.memory_limit_bytes[rank]), problem.state_bytes + problem.activation_bytes),
-            (problem.dynamic_limit_bytes, problem.activation_bytes),
-        ):
-            if not np.isfinite(limit) or not size.any():
-                continue
-            unit = limit / _MEMORY_RESOLUTION
-            sizes = np.floor(size / unit).astype(np.int64)
-            total = sum(int(bytes_) * row[rank] for bytes_, row in zip(sizes, variables.on, strict=True))
-            model.add(total <= _MEMORY_RESOLUTION)
-
-
-def _order_equal_ranks(model: cp_model.CpModel, problem: PipelineProblem, variables: Variables) -> None:
-    """Of two interchangeable ranks the lower number appears first."""
-    for group in interchangeable_ranks(problem):
+def _order_equal_ranks(context: Context) -> None:
+    """Of two interchangeable ranks the lower number appears first, and so with groups of ranks (nodes)."""
+    groups = interchangeable_ranks(context.problem)
+    leaders = [
+        [groups[index][0] for index in members] for members in interchangeable_groups(context.problem, groups)
+    ]
+    for group in (*groups, *leaders):
         for first, second in pairwise(group):
-            for row in variables.seen:
-                model.add_implication(row[second], row[first])
+            for row in context.variables.seen:
+                context.model.add_implication(row[second], row[first])
 
 
-def interchangeable_ranks(problem: PipelineProblem) -> list[list[int]]:
-    """Group ranks that can swap names: same type, limit and overhead, and the same links to everyone."""
-    groups: list[list[int]] = []
+def _crossings(context: Context) -> None:
+    """Where the rank changes, and which changes lie on the way to each rank's first layer."""
+    model, variables = context.model, context.variables
+    for layer, crosses in variables.crosses.items():
+        model.add(sum(variables.arrives[layer]) == crosses)
+        for rank, seen in enumerate(variables.seen[layer - 1]):
+            model.add_bool_or(variables.ahead[layer, rank], seen, ~crosses)
+
+
+def _slow_types_ahead(context: Context) -> None:
+    variables, rank_type = context.variables, context.problem.rank_type
+    for (kind, layer, rank), slow in variables.slow.items():
+        on_kind = sum(variables.on[layer][other] for other in np.flatnonzero(rank_type == kind).tolist())
+        context.model.add(slow + variables.seen[layer][rank] >= on_kind)
+
+
+def _skips_between_ranks(context: Context) -> None:
+    on, problem = context.variables.on, context.problem
+    for index, differs in context.variables.differs.items():
+        source, destination = int(problem.skip_source[index]), int(problem.skip_destination[index])
+        for rank in range(problem.num_ranks):
+            context.model.add_bool_or(differs, ~on[source][rank], on[destination][rank])
+
+
+def _memory(context: Context) -> None:
+    """State and one microbatch's activations fit: after the last F of its first microbatch a rank holds both."""
+    for limit in memory_limits(context.problem):
+        unit = limit.limit_bytes / MEMORY_RESOLUTION
+        # A layer above the limit by itself never fits, however far.
+        sizes = np.floor(np.minimum(limit.layer_bytes / unit, 1e11)).astype(np.int64).tolist()
+        column = [row[limit.rank] for row in context.variables.on]
+        total = sum(size * variable for size, variable in zip(sizes, column, strict=True))
+        context.model.add(total <= context.memory_room).only_enforce_if(context.guards.named(limit.name))
+
+
+def _pins(context: Context) -> None:
+    names = context.problem.layer_names
+    for layer, rank in context.problem.constraints.pins:
+        guard = context.guards.named(texts.pin_text(layer, rank, names))
+        context.model.add(context.variables.on[layer][rank] == 1).only_enforce_if(guard)
+
+
+def _same_rank(context: Context) -> None:
+    on, names = context.variables.on, context.problem.layer_names
+    for group in context.problem.constraints.same_rank:
+        guard = context.guards.named(texts.same_rank_text(group, names))
+        for one, other in pairwise(group):
+            for rank in range(context.problem.num_ranks):
+                context.model.add(on[one][rank] == on[other][rank]).only_enforce_if(guard)
+
+
+def _different_rank(context: Context) -> None:
+    on, names = context.variables.on, context.problem.layer_names
+    for group in context.problem.constraints.different_rank:
+        guard = context.guards.named(texts.different_rank_text(group, names))
+        for rank in range(context.problem.num_ranks):
+            context.model.add(sum(on[layer][rank] for layer in group) <= 1).only_enforce_if(guard)
+
+
+def _same_stage(context: Context) -> None:
+    for first, end in context.problem.constraints.same_stage:
+        guard = context.guards.named(texts.same_stage_text(first, end, context.problem.layer_names))
+        for layer in range(first + 1, end):
+            context.model.add(context.variables.boundary(layer) == 0).only_enforce_if(guard)
+
+
+def _boundary_after(context: Context) -> None:
+    for layer in context.problem.constraints.boundary_after:
+        if layer + 1 < context.problem.num_layers:
+            guard = context.guards.named(texts.boundary_text(layer, context.problem.layer_names))
+            context.model.add(context.variables.boundary(layer + 1) == 1).only_enforce_if(guard)
+
+
+def _stages_per_rank(context: Context) -> None:
+    problem, rule = context.problem, context.problem.constraints.stages_per_rank
+    common = context.model.new_int_var(1, problem.num_layers, "stages") if rule.equal else None
     for rank in range(problem.num_ranks):
-        for group in groups:
-            if all(_can_swap(problem, rank, member) for member in group):
-                group.append(rank)
-                break
-        else:
-            groups.append([rank])
-    return groups
-
-
-def _can_swap(problem: PipelineProblem, one: int, other: int) -> bool:
-    for values in (problem.rank_type, problem.op_overhead_s, problem.memory_limit_bytes):
-        if values[one] != values[other]:
-            return False
-    swapped = np.arange(problem.num_ranks)
-    swapped[[one, other]] = swapped[[other, one]]
-    between = ~np.eye(problem.num_ranks, dtype=bool)
-    return all(
-        bool((table == table[np.ix_(swapped, swapped)])[between].all())
-        for table in (problem.latency_s, problem.bandwidth)
-    )
+        count = context.variables.num_stages(rank)
+        for most in {problem.max_stages_per_rank, rule.max or problem.max_stages_per_rank}:
+            guard = context.guards.named(texts.max_stages_text(most, rank))
+            context.model.add(count <= most).only_enforce_if(guard)
+        if rule.min > 1:
+            guard = context.guards.named(texts.min_stages_text(rule.min, rank))
+            context.model.add(count >= rule.min).only_enforce_if(guard)
+        if common is not None:
+            guard = context.guards.named(texts.EQUAL_STAGES_TEXT)
+            context.model.add(count == common).only_enforce_if(guard)

@@ -1,61 +1,95 @@
-"""Objective of the partition and placement model: a valid lower bound of the makespan of every order.
+"""Objective of the partition and placement model: a lower bound of the makespan of every order.
 
-For each rank, with `before` the layers ahead of its first stage (one microbatch's forward through them precedes its
-first op, its input backward through them follows its last I or B):
-
-    split:  makespan >= forward(before) + overheads + M * work
-            makespan >= forward(before) + overheads + M * (forward + input backward) + backward(before)
-    fused:  makespan >= forward(before) + overheads + M * work + backward(before)
-
-Device types enter `before` with their fastest time, for the rank of those layers is another decision.
+`octoplan_solvers.placement_check` gives the expression and why it is valid. Here it is in integers, each coefficient
+rounded down; the layers ahead of a rank are those at which it is not `seen` yet.
 """
 
 from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from octoplan_solvers.bounds import ops_with_overhead
 from octoplan_solvers.cp_sat.variables import TimeUnit, Variables
+from octoplan_solvers.ops import FloatArray
+from octoplan_solvers.placement_costs import PlacementCosts, RankBound
 from octoplan_solvers.problem import PipelineProblem
 
 
 def add_objective(
-    model: cp_model.CpModel, problem: PipelineProblem, variables: Variables, unit: TimeUnit
+    model: cp_model.CpModel,
+    problem: PipelineProblem,
+    variables: Variables,
+    costs: PlacementCosts,
+    unit: TimeUnit,
 ) -> None:
-    """Minimise the largest bound over the ranks."""
+    """Minimise the largest bound over the ranks and over one microbatch's paths."""
+    terms = _Terms(problem, variables, costs, unit)
     for rank in range(problem.num_ranks):
-        for bound in _rank_bounds(problem, variables, unit, rank):
-            model.add(variables.makespan >= bound)
+        head, tail = terms.head(rank), terms.tail(rank)
+        for bound in costs.rank_bounds:
+            own = terms.own_work(bound, rank)
+            model.add(variables.makespan >= head + own + (tail if bound.has_tail else 0))
+    layers = range(problem.num_layers)
+    model.add(variables.makespan >= terms.path(layers[-1], problem.num_layers))
+    for index, differs in variables.differs.items():
+        skip = costs.skips[index]
+        transfers = 2 * int(unit.floor(skip.transfer_s))
+        model.add(variables.makespan >= terms.path(skip.source, skip.destination) + transfers * differs)
     model.minimize(variables.makespan)
 
 
-def _rank_bounds(
-    problem: PipelineProblem, variables: Variables, unit: TimeUnit, rank: int
-) -> list[cp_model.LinearExprT]:
-    kind = problem.rank_type[rank]
-    count = problem.num_microbatches
-    forward, backward, weight = (
-        table[kind] for table in (problem.forward_s, problem.backward_input_s, problem.backward_weight_s)
-    )
-    backward_before = problem.backward_input_s.min(axis=0)
-    if not problem.split_backward:
-        backward_before = backward_before + problem.backward_weight_s.min(axis=0)
-    head = _sum(unit.floor(problem.forward_s.min(axis=0)), _unseen(variables, rank))
-    tail = _sum(unit.floor(backward_before), _unseen(variables, rank))
-    on = [row[rank] for row in variables.on]
-    per_stage = int(unit.floor(problem.op_overhead_s[rank] * count * ops_with_overhead(problem)))
-    overhead = per_stage * sum(row[rank] for row in variables.begins)
-    work = _sum(unit.floor((forward + backward + weight) * count), on)
-    if not problem.split_backward:
-        return [head + overhead + work + tail]
-    chain_work = _sum(unit.floor((forward + backward) * count), on)
-    return [head + overhead + work, head + overhead + chain_work + tail]
+class _Terms:
+    """Linear expressions in whole time units."""
 
+    def __init__(
+        self, problem: PipelineProblem, variables: Variables, costs: PlacementCosts, unit: TimeUnit
+    ) -> None:
+        self._problem = problem
+        self._variables = variables
+        self._costs = costs
+        self._unit = unit
+        self._extra = {kind: (forward, backward) for kind, forward, backward in costs.extra_types}
 
-def _unseen(variables: Variables, rank: int) -> list[cp_model.LinearExprT]:
-    return [1 - row[rank] for row in variables.seen]
+    def head(self, rank: int) -> cp_model.LinearExprT:
+        """One microbatch's forward through everything ahead of a rank."""
+        return self._ahead(self._costs.forward_s.min(axis=0), 0, rank)
 
+    def tail(self, rank: int) -> cp_model.LinearExprT:
+        """One microbatch's backward through everything ahead of a rank."""
+        backward = self._costs.backward_s.min(axis=0)
+        backward[0] += self._costs.last_weight_s.min()
+        return self._ahead(backward, 1, rank)
 
-def _sum(weights: object, terms: list[cp_model.LinearExprT]) -> cp_model.LinearExprT:
-    pairs = zip(weights, terms, strict=True)  # type: ignore[call-overload]
-    return sum(int(weight) * term for weight, term in pairs)
+    def _ahead(self, fastest_s: FloatArray, direction: int, rank: int) -> cp_model.LinearExprT:
+        variables = self._variables
+        result = self._sum(fastest_s, [1 - row[rank] for row in variables.seen])
+        ahead = [variables.ahead.get((layer, rank), 0) for layer in range(self._problem.num_layers)]
+        result += self._sum(self._costs.crossing_s, ahead)
+        for kind, extra in self._extra.items():
+            slow = [variables.slow.get((kind, layer, rank), 0) for layer in range(self._problem.num_layers)]
+            result += self._sum(extra[direction], slow)
+        return result
+
+    def own_work(self, bound: RankBound, rank: int) -> cp_model.LinearExprT:
+        """All microbatches on a rank, with the overheads of its stages."""
+        work = self._sum(bound.work_s[rank], [row[rank] for row in self._variables.on])
+        per_stage = int(self._unit.floor(bound.stage_s[rank]))
+        if not per_stage:
+            return work
+        return work + per_stage * self._variables.num_stages(rank)
+
+    def path(self, source: int, destination: int) -> cp_model.LinearExprT:
+        """One microbatch through the layers up to ``source`` and from ``destination`` on, there and back."""
+        costs, rank_type = self._costs, self._problem.rank_type
+        both = (costs.forward_s + costs.backward_s)[rank_type]
+        both[:, 0] += costs.last_weight_s[rank_type]
+        result: cp_model.LinearExprT = int(self._unit.floor(costs.path_overhead_s))
+        for layer in (*range(source + 1), *range(destination, self._problem.num_layers)):
+            result += self._sum(both[:, layer], self._variables.on[layer])
+        inside = [layer for layer in self._variables.crosses if layer <= source or layer > destination]
+        crosses = [self._variables.crosses[layer] for layer in inside]
+        return result + self._sum(2 * costs.crossing_s[inside], crosses)
+
+    def _sum(self, seconds: FloatArray, terms: list[cp_model.LinearExprT]) -> cp_model.LinearExprT:
+        weights = self._unit.floor(seconds).tolist()
+        used = [(term, weight) for term, weight in zip(terms, weights, strict=True) if weight]
+        return cp_model.LinearExpr.weighted_sum([term for term, _ in used], [weight for _, weight in used])

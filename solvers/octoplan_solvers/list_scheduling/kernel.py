@@ -10,7 +10,7 @@ from numba import njit
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def push_event(times: Any, codes: Any, size: int, time: float, code: int) -> int:
     """Add an event to a binary heap ordered by time, then code; return the new size."""
     position = size
@@ -26,7 +26,7 @@ def push_event(times: Any, codes: Any, size: int, time: float, code: int) -> int
     return size + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pop_event(times: Any, codes: Any, size: int) -> int:
     """Remove the first event (read it before); return the new size."""
     size -= 1
@@ -51,7 +51,7 @@ def pop_event(times: Any, codes: Any, size: int) -> int:
     return size
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def keeps_room(
     rank: int,
     microbatch: int,
@@ -72,7 +72,7 @@ def keeps_room(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def list_schedule_kernel(
     num_ranks: int,
     num_microbatches: int,

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def reserve_tables(
     num_ranks: int,
     stage_rank: Any,

@@ -94,6 +94,11 @@ class ListScheduler:
             need = float(staged.state_bytes[worst] + self.future[worst, 0])
             raise MemoryTooSmallError(worst, need, float(staged.memory_limit_bytes[worst]))
 
+    @property
+    def room_bytes(self) -> FloatArray:
+        """``(R,)`` bytes that each rank may use besides its state."""
+        return self._room
+
     def with_less_room(self, reserve_bytes: FloatArray) -> ListScheduler:
         """Return a scheduler with so many bytes less per rank, but never less than one microbatch needs."""
         tighter = copy.copy(self)

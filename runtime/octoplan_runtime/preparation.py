@@ -1,0 +1,84 @@
+"""What the options name: the plan, the model and the workload, read and checked against each other."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from octoplan_runtime.miniature import build_miniature
+from octoplan_runtime.options import RunOptions
+from octoplan_runtime.stage_graph import model_skips
+from octoplan_runtime.workload import Workload, import_workload
+from octoplan_schemas import InputError, ModelGraph, Plan, load, require_valid, stage_edges
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A plan and what it trains, checked against each other."""
+
+    plan: Plan
+    workload: Workload
+    skips: list[tuple[int, int]]
+
+
+def prepare(options: RunOptions, *, warn: bool = False) -> PreparedRun:
+    """Read and check everything that can be checked without other ranks.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, the plan is not valid or was made for another model, or nothing says what
+        to train.
+    """
+    if options.steps < 1:
+        raise InputError(f"--steps: {options.steps} must be at least 1")
+    if not options.timeout_s > 0:
+        raise InputError(f"--timeout: {options.timeout_s:g} must be above 0 seconds")
+    plan = load(options.plan, Plan)
+    model = load(options.model, ModelGraph) if options.model else None
+    if model is not None:
+        _require_same_model(plan, model, options)
+    skips = model_skips(model)
+    # Without a model, what the plan says about skip edges stands.
+    require_valid(plan, source=options.plan)
+    if model is not None:
+        edges = stage_edges([stage.layers for stage in plan.stages], skips)
+        require_valid(plan, edges, source=options.plan)
+    elif warn and plan.model.sha256 not in ("", "..."):
+        print("warning: without --model the plan cannot be compared with its model", file=sys.stderr)
+    return PreparedRun(plan, _workload(plan, model, options), skips)
+
+
+def _require_same_model(plan: Plan, model: ModelGraph, options: RunOptions) -> None:
+    num_layers = plan.stages[-1].layers[1]
+    if plan.model.sha256 not in ("", "...", model.sha256()):
+        raise InputError(
+            f"the plan was made for {plan.model.name!r} of hash {plan.model.sha256[:12]}, but "
+            f"{options.model} has {model.sha256()[:12]}; compile a plan for this model, or give the one "
+            "that the plan was compiled from",
+            source=options.plan,
+            field="model.sha256",
+        )
+    if num_layers != len(model.layers):
+        raise InputError(
+            f"the plan has {num_layers} layers, but {options.model} has {len(model.layers)}",
+            source=options.plan,
+            field="stages",
+        )
+
+
+def _workload(plan: Plan, model: ModelGraph | None, options: RunOptions) -> Workload:
+    if options.layers is not None:
+        workload = import_workload(options.layers)
+    elif model is not None:
+        workload = build_miniature(model, plan.job.microbatches, seed=options.seed)
+    else:
+        raise InputError(
+            "nothing says what to train: give --model for a miniature of it, or --layers MODULE:FUNCTION"
+        )
+    num_layers = plan.stages[-1].layers[1]
+    if workload.num_layers != num_layers:
+        raise InputError(
+            f"--layers: {workload.num_layers} layers, but the plan has {num_layers}", source=options.plan
+        )
+    return workload

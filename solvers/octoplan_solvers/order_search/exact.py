@@ -1,0 +1,195 @@
+"""`solve_order`: the best order of a fixed partition and placement by CP-SAT, with a proof if there is time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from octoplan_solvers.list_scheduling import ListScheduler, MemoryTooSmallError, best_of_portfolio
+from octoplan_solvers.ops import BACKWARD, NUM_KINDS
+from octoplan_solvers.order import Order
+from octoplan_solvers.order_search.integer_times import IntegerTimes, class_durations
+from octoplan_solvers.order_search.model import Effort, ModelResult, solve_window
+from octoplan_solvers.order_search.result import TOLERANCE, Evaluate, OrderResult, is_better
+from octoplan_solvers.order_search.window import Op, op_code, sort_by_microbatch, whole_problem
+from octoplan_solvers.result import Status
+from octoplan_solvers.staged import StagedProblem
+
+SOLVER = "cp-sat-order"
+
+
+def solve_order(
+    staged: StagedProblem,
+    evaluate: Evaluate,
+    *,
+    time_limit_s: float,
+    seed: int = 0,
+    num_workers: int = 2,
+    hint: Order | None = None,
+    deterministic: bool = False,
+    stop: threading.Event | None = None,
+) -> OrderResult:
+    """Minimise the makespan over all orders whose backwards are of the job's kind.
+
+    First over a superset of the simulations (an op may start late, a message may overtake another one); its optimum
+    is a bound. If that is not reached because an order breaks a limit when it is simulated, and all times are exact,
+    then over the simulations themselves.
+
+    Parameters
+    ----------
+    evaluate:
+        Exact simulation; only what it confirms becomes an objective.
+    time_limit_s:
+        Seconds, or deterministic seconds of CP-SAT with ``deterministic`` (then with ``num_workers=1`` the result is
+        the same every time).
+    hint:
+        An order to start from; by default the best of list scheduling's portfolio.
+
+    Returns
+    -------
+    OrderResult
+        ``optimal`` if the objective equals the bound within 1e-9; ``infeasible`` only if that is proved.
+    """
+    search = _Search(staged, evaluate, hint, time.monotonic())
+    effort = Effort(time_limit_s, seed, num_workers, deterministic, stop)
+    status = search.run(effort, exact_starts=False)
+    if search.times.exact and not search.is_finished(status):
+        left = time_limit_s if deterministic else time_limit_s - search.seconds()
+        if left > 0 and status in ("optimal", "infeasible"):
+            status = search.run(replace(effort, seconds=left), exact_starts=True)
+    return search.result(status, seed)
+
+
+class _Search:
+    """The incumbent and the bound, as successive models improve them."""
+
+    def __init__(self, staged: StagedProblem, evaluate: Evaluate, hint: Order | None, began: float) -> None:
+        self._staged = staged
+        self._evaluate = evaluate
+        self._began = began
+        self._bound = 0
+        self._trace: list[tuple[float, float | None, float | None]] = []
+        self._order: Order | None = None
+        self._makespan_s: float | None = None
+        self._hint = starting_order(staged) if hint is None else sort_by_microbatch(require_kinds(staged, hint))
+        if self._hint is not None:
+            self._consider(self._hint)
+        longest = _serial_makespan(staged) if self._makespan_s is None else self._makespan_s
+        self.times = IntegerTimes.of(staged, longest)
+        self._horizon_s = longest
+
+    def run(self, effort: Effort, *, exact_starts: bool) -> Status:
+        """Search for something better than the incumbent; raise the bound."""
+        largest = self._largest_makespan()
+        if largest < self._bound:
+            return "infeasible"
+        window = whole_problem(self._staged, self.times, self._hint)
+        found = solve_window(
+            window,
+            largest_makespan=largest,
+            smallest_makespan=self._bound,
+            effort=effort,
+            exact_starts=exact_starts,
+            on_solution=self._on_solution,
+        )
+        self._raise_bound(found, largest)
+        return found.status
+
+    def is_finished(self, status: Status) -> bool:
+        """Tell whether nothing is left to search for."""
+        if self._makespan_s is None:
+            return status == "infeasible"
+        return self._makespan_s * (1 - TOLERANCE) <= self.bound_s
+
+    @property
+    def bound_s(self) -> float:
+        """Lower bound in seconds, taken down by the error within which times count as exact."""
+        return self.times.seconds(self._bound) * (1 - TOLERANCE * 1e-3)
+
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self._began
+
+    def result(self, status: Status, seed: int) -> OrderResult:
+        """Sum up."""
+        if self._makespan_s is not None:
+            status = "optimal" if self.is_finished(status) else "feasible"
+        elif status != "infeasible":
+            status = "unknown"
+        return OrderResult(
+            status=status,
+            solver=SOLVER,
+            seed=seed,
+            seconds=self.seconds(),
+            objective_s=self._makespan_s,
+            bound_s=None if status == "infeasible" else self.bound_s,
+            order=self._order,
+            trace=tuple(self._trace),
+        )
+
+    def _largest_makespan(self) -> int:
+        if self._makespan_s is not None:
+            return self.times.largest_below(self._makespan_s)
+        return self.times.largest_below(self._horizon_s) + 1
+
+    def _raise_bound(self, found: ModelResult, largest: int) -> None:
+        """No solution up to ``largest`` means that nothing is better than the incumbent."""
+        bound = largest + 1 if found.bound is None else min(found.bound, largest + 1)
+        if bound > self._bound:
+            self._bound = bound
+            self._note()
+
+    def _on_solution(self, sequences: list[list[Op]], bound: int) -> None:
+        self._bound = max(self._bound, min(bound, self._largest_makespan() + 1))
+        self._consider(order_of(self._staged, sequences))
+
+    def _consider(self, order: Order) -> None:
+        makespan_s = self._evaluate(order)
+        if is_better(makespan_s, self._makespan_s):
+            self._order, self._makespan_s = order, makespan_s
+            self._note()
+
+    def _note(self) -> None:
+        bound = self.bound_s if self._bound else None
+        self._trace.append((self.seconds(), self._makespan_s, bound))
+
+
+def order_of(staged: StagedProblem, sequences: list[list[Op]]) -> Order:
+    """Return the order that runs these ops on each rank."""
+    codes = [op_code(op, staged) for sequence in sequences for op in sequence]
+    begin = np.cumsum([0, *(len(sequence) for sequence in sequences)])
+    return Order(np.array(codes, dtype=np.int64), begin.astype(np.int64), staged.num_microbatches)
+
+
+def starting_order(staged: StagedProblem) -> Order | None:
+    """Return the best order of list scheduling's portfolio, None if it has none."""
+    try:
+        scheduler = ListScheduler(staged)
+    except MemoryTooSmallError:
+        return None
+    rule, _ = best_of_portfolio(scheduler)
+    return scheduler.schedule(rule.on(staged)).order
+
+
+def require_kinds(staged: StagedProblem, order: Order) -> Order:
+    """Return the order, if each op of the job's kinds is in it as often as there are microbatches.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    fused = order.ops % NUM_KINDS == BACKWARD
+    if len(order.ops) != staged.num_ops or bool(fused.any()) == staged.split_backward:
+        kind = "split" if staged.split_backward else "fused"
+        raise ValueError(f"the hint must hold every op of a {kind} backward, {staged.num_ops} in all")
+    return order
+
+
+def _serial_makespan(staged: StagedProblem) -> float:
+    """Seconds that no simulation exceeds: everything, one after another."""
+    delays = (staged.transfer_s + staged.latency_s)[staged.edge_crosses]
+    return float(staged.num_microbatches * (class_durations(staged).sum() + delays.sum()))

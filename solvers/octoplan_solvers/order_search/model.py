@@ -1,0 +1,162 @@
+"""The order model as a whole: build it, run CP-SAT, read orders from its solutions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from octoplan_solvers.order_search.constraints import add_constraints
+from octoplan_solvers.order_search.exact_starts import add_exact_starts
+from octoplan_solvers.order_search.variables import Variables, add_variables
+from octoplan_solvers.order_search.window import Op, Window
+from octoplan_solvers.result import Status
+
+_STATUS: dict[Any, Status] = {
+    cp_model.OPTIMAL: "optimal",
+    cp_model.FEASIBLE: "feasible",
+    cp_model.INFEASIBLE: "infeasible",
+    cp_model.UNKNOWN: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long CP-SAT may search, and with what.
+
+    Parameters
+    ----------
+    seconds:
+        Wall-clock time, or CP-SAT's deterministic time.
+    deterministic:
+        Count deterministic time: with one worker and the same seed, the same result every time.
+    """
+
+    seconds: float
+    seed: int = 0
+    num_workers: int = 2
+    deterministic: bool = False
+    stop: threading.Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """What CP-SAT said about the model's own makespan, in whole units."""
+
+    status: Status
+    #: No solution has a smaller makespan; None if there is no solution.
+    bound: int | None
+    #: Sequences of the window's ops in the best solution.
+    sequences: list[list[Op]] | None
+
+
+#: Called at every solution, with the sequences and the bound so far.
+OnSolution = Callable[[list[list[Op]], int], None]
+
+
+def solve_window(
+    window: Window,
+    *,
+    largest_makespan: int,
+    smallest_makespan: int = 0,
+    effort: Effort,
+    exact_starts: bool = False,
+    on_solution: OnSolution = lambda sequences, bound: None,
+) -> ModelResult:
+    """Find the shortest schedule of a window's ops.
+
+    Parameters
+    ----------
+    largest_makespan, smallest_makespan:
+        Units that the makespan lies between.
+    exact_starts:
+        Also demand what `octoplan_solvers.order_search.exact_starts` says.
+    """
+    model = cp_model.CpModel()
+    variables = add_variables(model, window, largest_makespan, largest_makespan)
+    add_constraints(model, variables)
+    if exact_starts:
+        add_exact_starts(model, variables)
+    model.add(variables.makespan >= smallest_makespan)
+    model.minimize(variables.makespan)
+    _add_hints(model, variables)
+    solver = _configured(effort)
+    collector = _Collector(variables, on_solution)
+    with _stopper(solver, effort.stop):
+        status = _STATUS[solver.solve(model, collector)]
+    bound = None if status == "infeasible" else max(int(solver.best_objective_bound), smallest_makespan)
+    return ModelResult(status, bound, collector.sequences)
+
+
+def _configured(effort: Effort) -> cp_model.CpSolver:
+    solver = cp_model.CpSolver()
+    if effort.deterministic:
+        solver.parameters.max_deterministic_time = effort.seconds
+    else:
+        solver.parameters.max_time_in_seconds = max(effort.seconds, 0.0)
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.num_workers = effort.num_workers
+    return solver
+
+
+def _add_hints(model: cp_model.CpModel, variables: Variables) -> None:
+    """Hint at the times of the present order, as far as their domains allow."""
+    timing = variables.window.timing
+    if timing is None:
+        return
+    for op, variable in variables.start.items():
+        model.add_hint(variable, min(int(timing.start[op]), variables.horizon))
+    for message, variable in variables.message_start.items():
+        model.add_hint(variable, min(int(timing.message_start[message]), variables.horizon))
+
+
+@contextmanager
+def _stopper(solver: cp_model.CpSolver, stop: threading.Event | None) -> Iterator[None]:
+    """Stop the search as soon as the event is set."""
+    if stop is None:
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            if stop.is_set():
+                solver.stop_search()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    """Reads the sequences of every improving solution."""
+
+    def __init__(self, variables: Variables, on_solution: OnSolution) -> None:
+        super().__init__()
+        self._variables = variables
+        self._on_solution = on_solution
+        self.sequences: list[list[Op]] | None = None
+
+    def on_solution_callback(self) -> None:
+        """Called by the solver at every improvement."""
+        variables = self._variables
+        num_stages = variables.window.staged.num_stages
+
+        def position(op: Op) -> tuple[int, int, int, int]:
+            begin = int(self.value(variables.start[op]))
+            stage, kind, microbatch = op
+            # Ops without duration at one instant go along their microbatch's path.
+            step = (stage, 2 * num_stages - stage, 2 * num_stages + 1)[kind]
+            return begin, begin + variables.duration(op), step, microbatch
+
+        self.sequences = [sorted(ops, key=position) for ops in variables.window.ops]
+        self._on_solution(self.sequences, int(self.best_objective_bound))

@@ -1,0 +1,51 @@
+"""What both backends limit: memory of one microbatch per rank, and where stages may end without a change of rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from octoplan_solvers.ops import FloatArray
+from octoplan_solvers.problem import PipelineProblem
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """The layers of a rank may take so many bytes in all; ``layer_bytes`` is ``(L,)``."""
+
+    name: str
+    rank: int
+    limit_bytes: float
+    layer_bytes: FloatArray
+
+
+def memory_limits(problem: PipelineProblem) -> Iterator[MemoryLimit]:
+    """Yield the limits that can be binding.
+
+    A rank holds the state of its layers, and between its last F and its first backward all activations of at least
+    one microbatch. An order may hold more, so this is necessary, not sufficient.
+    """
+    activation, state = problem.activation_bytes, problem.state_bytes
+    for rank in range(problem.num_ranks):
+        whole = float(problem.memory_limit_bytes[rank])
+        if np.isfinite(whole) and float((state + activation).sum()) > whole:
+            name = f"memory limit of rank {rank} ({whole:,.0f} bytes)"
+            yield MemoryLimit(name, rank, max(whole, 1e-9), state + activation)
+        dynamic = problem.dynamic_limit_bytes
+        if np.isfinite(dynamic) and float(activation.sum()) > dynamic:
+            name = f"activation limit of rank {rank} ({dynamic:,.0f} bytes)"
+            yield MemoryLimit(name, rank, max(dynamic, 1e-9), activation)
+
+
+def cut_layers(problem: PipelineProblem, *, everywhere: bool = False) -> range | list[int]:
+    """Return the layers before which a stage may end though the rank stays the same.
+
+    Joining two such stages never raises the model's objective, so cuts matter only where constraints ask for stages,
+    or (``everywhere``) where assignments that differ in them are to be told apart.
+    """
+    rule = problem.constraints.stages_per_rank
+    if everywhere or rule.min > 1 or rule.equal:
+        return range(1, problem.num_layers) if problem.max_stages_per_rank > 1 else []
+    return sorted({layer + 1 for layer in problem.constraints.boundary_after} - {problem.num_layers})

@@ -1,0 +1,232 @@
+"""``python -m octoplan_runtime``: real processes, and every mishap ends all of them with a line that says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from octoplan_runtime.__main__ import main
+from octoplan_schemas import save
+from tests.e2e import workloads
+from tests.runtime import plans
+from tests.runtime.test_miniature import model_of
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ["embedding", "mamba2", "attention", "moe", "lm_head"]
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    path = tmp_path / "model.json"
+    save(path, model_of(KINDS))
+    return path
+
+
+def plan_file(tmp_path, num_ranks=2, num_layers=5, **fields):
+    bounds = [(rank, rank + 1) for rank in range(num_ranks - 1)] + [(num_ranks - 1, num_layers)]
+    order = plans.one_forward_one_backward(num_ranks, 4, ("I", "W"))
+    plan = plans.make_plan(bounds, list(range(num_ranks)), order, 4)
+    path = tmp_path / "plan.json"
+    save(path, plan)
+    if fields:
+        document = json.loads(path.read_text())
+        document.update(fields)
+        path.write_text(json.dumps(document))
+    return path
+
+
+def run(*arguments, launcher=(), **environment):
+    command = [sys.executable, *launcher, "-m", "octoplan_runtime", *map(str, arguments)]
+    folders = [str(ROOT), *(str(ROOT / name) for name in ("runtime", "schemas"))]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=110, check=False)
+
+
+def error_lines(result):
+    return [line for line in result.stderr.splitlines() if line.startswith("rank ")]
+
+
+def test_a_miniature_trains_three_steps_and_its_gradients_match(tmp_path, model_file):
+    result = run(plan_file(tmp_path, 3), "--model", model_file, "--steps", 3, "--verify")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "gradients match"), result.stderr
+
+
+def test_json_reports_the_contracts_fields_and_a_timeline_of_every_word(tmp_path, model_file):
+    path = plan_file(tmp_path)
+    options = ("--steps", 2, "--dtype", "float64", "--verify", "--json", "--timeline")
+    result = run(path, "--model", model_file, *options)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["max_relative_gradient_error"] <= 1e-12
+    assert report["predicted_makespan_s"] == 1.0
+    assert 0 < report["measured_makespan_s"] < 60
+    assert len(report["losses"]) == 2
+    assert report["loss"] == report["losses"][-1]
+    assert [rank["stages"] for rank in report["ranks"]] == [[0], [1]]
+    words = [[word for rank, word, *_ in report["ops"] if rank == number] for number in range(2)]
+    assert words == json.loads(path.read_text())["programs"]
+    assert all(start <= end for _, _, start, end in report["ops"])
+    ends = {(rank, word): end for rank, word, _, end in report["ops"]}
+    starts = {(rank, word): start for rank, word, start, _ in report["ops"]}
+    for microbatch in range(4):
+        assert ends[0, f"0F{microbatch}"] <= starts[1, f"1F{microbatch}"] + 0.1
+        assert ends[1, f"1I{microbatch}"] <= starts[0, f"0I{microbatch}"] + 0.1
+
+
+def test_torchrun_gives_what_local_processes_give(tmp_path, model_file):
+    arguments = (plan_file(tmp_path), "--model", model_file, "--steps", 2, "--verify", "--json")
+    here = json.loads(run(*arguments).stdout)
+    launcher = (
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "--no-python",
+        sys.executable,
+    )
+    there = run(*arguments, launcher=launcher)
+    assert there.returncode == 0, there.stderr
+    report = json.loads(there.stdout.splitlines()[-1])
+    assert report["losses"] == here["losses"]
+    assert report["gradients_match"] is True
+
+
+def test_an_exception_in_a_layer_is_told_by_every_rank(tmp_path):
+    result = run(plan_file(tmp_path, 3, 3), "--layers", "tests.e2e.workloads:raising")
+    cause = "rank 1 failed in 1F1: ValueError: the middle layer has had enough"
+    lines = sorted(error_lines(result))
+    assert result.returncode == 1
+    assert len(lines) == 3, result.stderr
+    assert lines[1] == cause
+    assert lines[0].startswith("rank 0 stopped in ")
+    assert lines[2].startswith("rank 2 stopped in ")
+    assert all(line.endswith(cause) for line in lines)
+
+
+def test_a_killed_rank_is_told_by_the_others(tmp_path):
+    result = run(plan_file(tmp_path, 3, 3), "--layers", "tests.e2e.workloads:killed")
+    lines = error_lines(result)
+    assert result.returncode == 1
+    assert any(line.startswith("rank 1 was ended by SIGKILL in ") for line in lines), result.stderr
+    for rank in (0, 2):
+        told = [line for line in lines if line.startswith(f"rank {rank} stopped in ")]
+        assert len(told) == 1, result.stderr
+        assert "rank 1 was ended by SIGKILL" in told[0]
+
+
+def test_a_hang_names_the_op_of_every_rank(tmp_path):
+    result = run(plan_file(tmp_path, 3, 3), "--layers", "tests.e2e.workloads:asleep", "--timeout", 2)
+    lines = error_lines(result)
+    assert result.returncode == 1
+    assert len(lines) == 3, result.stderr
+    assert all("for more than 2 s" in line for line in lines), result.stderr
+    assert all("1F1" in line for line in lines), result.stderr
+
+
+def test_gradients_that_differ_are_a_no_with_the_parameters_name(tmp_path):
+    result = run(plan_file(tmp_path, 2, 3), "--layers", "tests.e2e.workloads:unlike", "--verify")
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1].startswith("gradients differ: layers."), (
+        result.stdout + result.stderr
+    )
+
+
+def test_a_loss_that_is_not_a_number_is_reported_and_not_fatal(tmp_path):
+    result = run(plan_file(tmp_path, 2, 3), "--layers", "tests.e2e.workloads:diverged", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["loss"] is None
+    assert "step 1: loss nan" in result.stderr
+
+
+def refused(capsys, *arguments):
+    """Return the one line of a refusal with exit code 2, in this process: nothing is started."""
+    assert main(list(map(str, arguments))) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def test_another_number_of_processes_is_refused(tmp_path, model_file):
+    result = run(plan_file(tmp_path), "--model", model_file, RANK="0", WORLD_SIZE="3")
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "the plan is for 2 ranks, but 3 processes were started" in line
+
+
+def test_another_model_is_refused(tmp_path, model_file, capsys):
+    path = plan_file(tmp_path, model={"name": "other", "sha256": "ab" * 32})
+    line = refused(capsys, path, "--model", model_file)
+    assert line.startswith(f"{path}: model.sha256: the plan was made for 'other' of hash abababababab")
+
+
+def test_the_right_model_is_taken_by_its_hash(tmp_path, model_file, capsys):
+    path = plan_file(
+        tmp_path, model={"name": "test", "sha256": model_of(KINDS).sha256()}, format="octoplan.plan/9"
+    )
+    assert "octoplan.plan/9" in refused(capsys, path, "--model", model_file)
+    path = plan_file(tmp_path, model={"name": "test", "sha256": model_of(KINDS).sha256()})
+    assert "--steps" in refused(capsys, path, "--model", model_file, "--steps", 0)
+    result = run(path, "--model", model_file)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_model_of_another_length_is_refused(tmp_path, model_file, capsys):
+    line = refused(capsys, plan_file(tmp_path, 2, 4), "--model", model_file)
+    assert "the plan has 4 layers" in line
+    assert "has 5" in line
+
+
+def change_programs(change):
+    def changed(tmp_path):
+        path = plan_file(tmp_path)
+        document = json.loads(path.read_text())
+        change(document["programs"])
+        path.write_text(json.dumps(document))
+        return path
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda programs: programs[0].append("0F0"), "0F0 occurs twice"),
+        (lambda programs: programs[1].remove("1W2"), "1W2"),
+        (lambda programs: programs[1].reverse(), "must come after"),
+        (lambda programs: programs[0].append("0X0"), "'0X0' is not an op word"),
+    ],
+)
+def test_a_broken_program_is_refused(tmp_path, model_file, capsys, change, expected):
+    line = refused(capsys, change_programs(change)(tmp_path), "--model", model_file)
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "give --model"),
+        (("--layers", "tests.e2e.workloads"), "must be written MODULE:FUNCTION"),
+        (("--layers", "tests.e2e.nowhere:sound"), "No module named 'tests.e2e.nowhere'"),
+        (("--layers", "tests.e2e.workloads:nothing"), "has no 'nothing'"),
+        (
+            ("--layers", "tests.e2e.workloads:not_a_workload"),
+            "must return an octoplan_runtime.Workload, not list",
+        ),
+        (
+            ("--layers", "tests.e2e.workloads:sound"),
+            f"{workloads.NUM_LAYERS} layers, but the plan has {len(KINDS)}",
+        ),
+        (("--model", "no-such-model.json"), "no-such-model.json: no such file"),
+        (("--timeout", "0"), "--timeout: 0 must be above 0 seconds"),
+    ],
+)
+def test_nothing_to_train_is_refused(tmp_path, capsys, options, expected):
+    assert expected in refused(capsys, plan_file(tmp_path), *options)
