@@ -18,7 +18,7 @@ from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT, MemoryLimit
 from octoplan.ordering import OrderedPlan
 from octoplan.plan_writer import PlanInputs, write_plan
 from octoplan.problem_builder import build_problem
-from octoplan.tuner import Budget, Candidate, Pricer, SearchTrace, search, starting_assignments
+from octoplan.tuner import Budget, Candidate, Pricer, SearchTrace, search, starting_assignments, warm_up
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, PlanJob
 from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.problem import PipelineProblem
@@ -27,6 +27,8 @@ from octoplan_solvers.problem import PipelineProblem
 _MASTER_SHARE = 0.3
 #: CP-SAT's deterministic seconds where evaluations, not seconds, limit the search.
 _DETERMINISTIC_MASTER_S = 2.0
+#: Ranks times microbatches from which building the zero-bubble baselines takes seconds.
+_MANY_SLOTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,15 @@ def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -
     check_compile_options(options)
     strategy = parse_strategy(options.strategy)
     problem = _limited_problem(model, cluster, options)
-    started = time.monotonic()
     if strategy.is_baseline:
+        started = time.monotonic()
         trace = None
         ordered, certificate = _compile_baseline(problem, model, strategy)
         problem = baseline_problem(problem, strategy)
     else:
+        options.on_progress(Progress("loading kernels (the first run on a machine compiles them)"))
+        warm_up()
+        started = time.monotonic()
         ordered, certificate, trace = _compile_octoplan(problem, model, options, started)
     job = PlanJob(
         microbatches=options.microbatches,
@@ -210,15 +215,19 @@ def _compile_octoplan(
 
 
 def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
-    """Every baseline that the job admits: the search must never be worse than one of them."""
+    """Every baseline that the job admits: the search must never be worse than one of them.
+
+    On large problems only the methods whose orders cost nothing to build.
+    """
     plans = []
+    is_large = problem.num_ranks * problem.num_microbatches > _MANY_SLOTS
     for name in BASELINES:
         for partition in ("uniform", "balanced"):
             strategy = Strategy(name, partition)
             own = baseline_problem(problem, strategy)
             if own.max_stages_per_rank > problem.max_stages_per_rank:
                 continue
-            if own.split_backward and not problem.split_backward:
+            if own.split_backward and (is_large or not problem.split_backward):
                 continue
             try:
                 plans.append(run_baseline(problem, model, strategy))

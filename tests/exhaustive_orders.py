@@ -132,7 +132,7 @@ class Memory(NamedTuple):
 
 def new_memory() -> Memory:
     """Return an empty table."""
-    table, entries, values = 1 << 18, 1 << 18, 1 << 22
+    table, entries, values = 1 << 20, 1 << 19, 1 << 23
     return Memory(
         np.zeros((table, 2), np.int64),
         np.zeros(table, np.int64),
@@ -659,11 +659,26 @@ def _is_new(t: Staged, counts: Ints, memory: Memory, live: Floats, size: int, st
     for i in range(4 * num_stages, len(counts)):
         second = second * radix + counts[i]
     mask = len(memory.head) - 1
-    slot = ((first * 0x9E3779B1) ^ (second * 0x85EBCA6B) ^ (first >> 23)) & mask
+    mixed = (first * 0x9E3779B1) ^ (second * 0x85EBCA6B) ^ (first >> 23)
+    if strict:  # only equal nodes count: those of the same counts need not be gone through
+        bits = live[:size].view(np.int64)
+        for i in range(size):
+            mixed = (mixed ^ bits[i] ^ (bits[i] >> 29)) * 0x9E3779B1
+        mixed ^= mixed >> 31
+    slot = mixed & mask
     stamp = memory.used[2]
-    while memory.stamp[slot] == stamp and (memory.keys[slot, 0] != first or memory.keys[slot, 1] != second):
+    while memory.stamp[slot] == stamp:
+        same = memory.keys[slot, 0] == first and memory.keys[slot, 1] == second
+        if strict and same:
+            begin = memory.begin[memory.head[slot]]
+            for i in range(size):
+                same = same and memory.values[begin + i] == live[i]
+        if same:
+            break
         slot = (slot + 1) & mask
     is_known = memory.stamp[slot] == stamp
+    if strict and is_known:
+        return False
     previous, entry = -1, memory.head[slot] if is_known else -1
     while entry >= 0:
         begin = memory.begin[entry]
@@ -676,11 +691,9 @@ def _is_new(t: Staged, counts: Ints, memory: Memory, live: Floats, size: int, st
                 new_wins = False
             if not (stored_wins or new_wins):
                 break
-        if strict:
-            stored_wins = new_wins = stored_wins and new_wins
         if stored_wins:
             return False
-        if new_wins and not strict:
+        if new_wins:
             if previous < 0:
                 memory.head[slot] = memory.following[entry]
             else:
@@ -808,7 +821,8 @@ def search_all(
     """Search every partition and placement (rows), most promising first.
 
     Returns the best end (``upper`` if none is below), its row (-1 if none), its sequence, the number of nodes, and
-    whether all orders were covered. ``enough`` is a known lower bound: who reaches it stops.
+    whether all orders were covered: after ``max_nodes`` it gives up. ``enough`` is a known lower bound: who reaches it
+    stops.
     """
     num_rows = len(num_stages)
     bounds = np.zeros(num_rows)
@@ -829,7 +843,7 @@ def search_all(
             t = stage(job, ends[row], ranks[row], num_stages[row])
             dive = turn == 0
             end, length, nodes = search(
-                t, memory, strict, upper, enough, 500 if dive else max_nodes, dive, path
+                t, memory, strict, upper, enough, 500 if dive else max(max_nodes - total, 0), dive, path
             )
             total += abs(nodes)
             if nodes < 0 and not dive:

@@ -14,7 +14,7 @@ from numba import njit
 from octoplan_solvers.ops import BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def locate_ops(ops: Any, num_stages: int, num_microbatches: int) -> Any:
     """Return ``(S, M)`` indices of F, of I or B, and of W (-1 where there is none)."""
     forward = np.full((num_stages, num_microbatches), -1, np.int64)
@@ -34,7 +34,7 @@ def locate_ops(ops: Any, num_stages: int, num_microbatches: int) -> Any:
     return forward, backward, weight
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def stage_edge_lists(ends: Any, crosses: Any, num_stages: int) -> Any:
     """Return, as CSR, the crossing edges at every stage: those whose ``ends[e]`` is the stage."""
     begin = np.zeros(num_stages + 1, np.int64)
@@ -52,7 +52,7 @@ def stage_edge_lists(ends: Any, crosses: Any, num_stages: int) -> Any:
     return begin, edges
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def count_inputs(ops: Any, rank_begin: Any, num_microbatches: int, in_begin: Any, out_begin: Any) -> Any:
     """Return how many things each op waits for: its predecessor on the rank and its incoming messages."""
     waits = np.ones(len(ops), np.int32)
@@ -69,7 +69,7 @@ def count_inputs(ops: Any, rank_begin: Any, num_microbatches: int, in_begin: Any
     return waits
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sift_up(heap: Any, key: Any, position: int) -> None:
     while position > 0:
         parent = (position - 1) // 2
@@ -81,7 +81,7 @@ def _sift_up(heap: Any, key: Any, position: int) -> None:
             return
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sift_down(heap: Any, key: Any, size: int) -> None:
     position = 0
     while True:
@@ -100,7 +100,7 @@ def _sift_down(heap: Any, key: Any, size: int) -> None:
             return
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def replay_kernel(
     ops: Any,
     rank_begin: Any,
@@ -165,7 +165,10 @@ def replay_kernel(
             start[follower] = max(start[follower], end[index])
             waits[follower] -= 1
             if waits[follower] == 0:
-                end[follower] = start[follower] + duration_s[ops[follower] // NUM_KINDS // num_microbatches, ops[follower] % NUM_KINDS]
+                end[follower] = (
+                    start[follower]
+                    + duration_s[ops[follower] // NUM_KINDS // num_microbatches, ops[follower] % NUM_KINDS]
+                )
                 heap[size] = follower
                 size += 1
                 _sift_up(heap, end, size - 1)
@@ -189,14 +192,17 @@ def replay_kernel(
             start[consumer] = max(start[consumer], arrival)
             waits[consumer] -= 1
             if waits[consumer] == 0:
-                end[consumer] = start[consumer] + duration_s[ops[consumer] // NUM_KINDS // num_microbatches, ops[consumer] % NUM_KINDS]
+                end[consumer] = (
+                    start[consumer]
+                    + duration_s[ops[consumer] // NUM_KINDS // num_microbatches, ops[consumer] % NUM_KINDS]
+                )
                 heap[size] = consumer
                 size += 1
                 _sift_up(heap, end, size - 1)
     return global_order[:done], message_order[:num_messages]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def longest_path_kernel(
     ops: Any,
     rank_begin: Any,
@@ -322,7 +328,7 @@ def longest_path_kernel(
     return start, end, message_start, message_arrival, sequence[:done], binding
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def latest_end_kernel(
     ops: Any,
     rank_begin: Any,
@@ -383,7 +389,9 @@ def latest_end_kernel(
         bound = makespan
         if not is_last[node]:
             follower = ops[node + 1]
-            bound = latest[node + 1] - duration_s[follower // NUM_KINDS // num_microbatches, follower % NUM_KINDS]
+            bound = (
+                latest[node + 1] - duration_s[follower // NUM_KINDS // num_microbatches, follower % NUM_KINDS]
+            )
         if kind != BACKWARD_WEIGHT:
             direction = 0 if kind == FORWARD else 1
             first_edge = out_begin[stage] if direction == 0 else in_begin[stage]

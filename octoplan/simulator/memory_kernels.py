@@ -10,8 +10,8 @@ from numba import njit
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True)
-def arrival_lists(
+@njit(cache=True, nogil=True)
+def merge_arrivals(
     messages: Any,
     pair_begin: Any,
     pair_destination: Any,
@@ -20,30 +20,44 @@ def arrival_lists(
     edge_bytes: Any,
     num_ranks: int,
 ) -> Any:
-    """Return sorted arrival times and their bytes for every rank, rank after rank, and where each rank begins."""
-    begin = np.zeros(num_ranks + 1, np.int64)
-    for pair in range(len(pair_destination)):
-        begin[pair_destination[pair] + 1] += pair_begin[pair + 1] - pair_begin[pair]
-    for rank in range(num_ranks):
-        begin[rank + 1] += begin[rank]
-    fill = begin[:-1].copy()
+    """Return sorted arrival times and their bytes for every rank, rank after rank, and where each rank begins.
+
+    Arrivals of one pair are in order already: those of a rank are merged from the few pairs that lead to it.
+    """
+    num_pairs = len(pair_destination)
     times = np.empty(len(messages))
     sizes = np.empty(len(messages))
-    for pair in range(len(pair_destination)):
-        rank = pair_destination[pair]
-        for index in range(pair_begin[pair], pair_begin[pair + 1]):
-            times[fill[rank]] = message_arrival[index]
-            sizes[fill[rank]] = edge_bytes[messages[index] // num_microbatches // 2]
-            fill[rank] += 1
+    begin = np.zeros(num_ranks + 1, np.int64)
+    following = np.empty(num_pairs, np.int64)
+    open_pairs = np.empty(num_pairs, np.int64)
+    filled = 0
     for rank in range(num_ranks):
-        own = slice(begin[rank], begin[rank + 1])
-        order = np.argsort(times[own], kind="mergesort")
-        times[own] = times[own][order]
-        sizes[own] = sizes[own][order]
+        num_open = 0
+        for pair in range(num_pairs):
+            if pair_destination[pair] == rank and pair_begin[pair] < pair_begin[pair + 1]:
+                following[pair] = pair_begin[pair]
+                open_pairs[num_open] = pair
+                num_open += 1
+        while num_open > 0:
+            first = 0
+            for candidate in range(1, num_open):
+                arrival = message_arrival[following[open_pairs[candidate]]]
+                if arrival < message_arrival[following[open_pairs[first]]]:
+                    first = candidate
+            pair = open_pairs[first]
+            index = following[pair]
+            times[filled] = message_arrival[index]
+            sizes[filled] = edge_bytes[messages[index] // num_microbatches // 2]
+            filled += 1
+            following[pair] += 1
+            if following[pair] == pair_begin[pair + 1]:
+                num_open -= 1
+                open_pairs[first] = open_pairs[num_open]
+        begin[rank + 1] = filled
     return times, sizes, begin
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def memory_kernel(
     ops: Any,
     rank_begin: Any,

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from octoplan.simulator.kernels import replay_kernel, stage_edge_lists
-from octoplan_schemas import InputError
-from octoplan_solvers.ops import FloatArray, IntArray
+from octoplan_schemas import InputError, transfer_words
+from octoplan_solvers.ops import KIND_LETTERS, FloatArray, IntArray, decode
 from octoplan_solvers.order import Order
 from octoplan_solvers.staged import StagedProblem
 
@@ -45,6 +45,18 @@ class Schedule:
     def edge_lists(self) -> EdgeLists:
         """Crossing edges by stage."""
         return EdgeLists.of(self.staged)
+
+    def word(self, node: int) -> str:
+        """Return the op word of a compute op (its index), or the SEND word of a message (N + its index)."""
+        num_microbatches = self.order.num_microbatches
+        if node < len(self.order.ops):
+            stage, kind, microbatch = decode(int(self.order.ops[node]), num_microbatches)
+            return f"{stage}{KIND_LETTERS[kind]}{microbatch}"
+        slot, microbatch = divmod(int(self.messages[node - len(self.order.ops)]), num_microbatches)
+        edge, direction = divmod(slot, 2)
+        ends = int(self.staged.edge_source[edge]), int(self.staged.edge_destination[edge])
+        source, destination = ends if direction == 0 else ends[::-1]
+        return transfer_words(source, destination, "FB"[direction], microbatch)[0]
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,9 @@ def replay(staged: StagedProblem, order: Order) -> Replay:
         len(staged.pairs),
     )
     if len(global_order) < len(order.ops):
-        raise InputError(f"the order waits on itself: only {len(global_order)} of {len(order.ops)} ops can run")
+        raise InputError(
+            f"the order waits on itself: only {len(global_order)} of {len(order.ops)} ops can run"
+        )
     messages, pair_begin = group_by_pair(staged, message_order)
     return Replay(Schedule(staged, order, messages, pair_begin), global_order, message_order)
 

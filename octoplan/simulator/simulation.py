@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from octoplan.simulator.kernels import latest_end_kernel, longest_path_kernel
-from octoplan.simulator.memory_kernels import arrival_lists, memory_kernel
+from octoplan.simulator.memory_kernels import memory_kernel, merge_arrivals
 from octoplan.simulator.schedule import Schedule, received_bytes
 from octoplan_schemas import InputError
 from octoplan_solvers.ops import NUM_KINDS, FloatArray, IntArray
@@ -64,15 +65,20 @@ class Simulation:
 
     def memory_curves(self) -> list[tuple[FloatArray, FloatArray]]:
         """Return, per rank, times and bytes of a right-open step curve."""
-        *_, times, values, begin = self._follow_memory(curve=True)
-        return [
-            (times[first:end], values[first:end]) for first, end in zip(begin[:-1], begin[1:], strict=True)
-        ]
+        times, values, begin = self.memory_steps()
+        return [(times[first:end], values[first:end]) for first, end in pairwise(begin.tolist())]
 
-    def _follow_memory(self, *, curve: bool) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
+    def memory_steps(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return times and bytes of all ranks' curves, rank after rank, and ``(R + 1,)`` where each begins."""
+        *_, times, values, begin = self._follow_memory(curve=True)
+        return times, values, begin
+
+    def _follow_memory(
+        self, *, curve: bool
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
         schedule = self.schedule
         staged, order = schedule.staged, schedule.order
-        arrivals, sizes, arrival_begin = arrival_lists(
+        arrivals, sizes, arrival_begin = merge_arrivals(
             schedule.messages,
             schedule.pair_begin,
             staged.pairs[:, 1],

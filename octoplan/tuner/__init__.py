@@ -4,6 +4,7 @@ from octoplan.tuner.budget import Budget
 from octoplan.tuner.candidate import Candidate, Pricer
 from octoplan.tuner.search import SearchTrace, search
 from octoplan.tuner.starts import lightest_in_memory, starting_assignments
+from octoplan.tuner.warm_up import warm_up
 
 __all__ = [
     "Budget",
@@ -13,4 +14,5 @@ __all__ = [
     "lightest_in_memory",
     "search",
     "starting_assignments",
+    "warm_up",
 ]

@@ -10,6 +10,8 @@ from numba import njit
 from octoplan.tuner.pricing_kernel import (
     ALTERNATE,
     BACKWARD_FIRST,
+    DELTA_SIZE,
+    FUSE,
     MEMORY_BONUS,
     URGENCY,
     WAIT_F,
@@ -125,7 +127,7 @@ def move_placement(cuts: Any, ranks: Any, delta: Any, num_stages: int, num_ranks
 @njit(cache=True, nogil=True)
 def move_policy(rule: Any, delta: Any, num_stages: int) -> None:
     """Change one number of the rule, or the bias of one stage, in place."""
-    draw = np.random.randint(12)
+    draw = np.random.randint(14)
     if draw == 0:
         rule[URGENCY] += np.random.normal(0.0, 0.4)
     elif draw == 1:
@@ -148,8 +150,13 @@ def move_policy(rule: Any, delta: Any, num_stages: int) -> None:
         delta[np.random.randint(num_stages), np.random.randint(2)] += np.random.normal(0.0, 1.5)
     elif draw == 10:
         delta[np.random.randint(num_stages), 2] = np.random.normal(0.0, 4.0)
-    else:
+    elif draw == 11:
         delta[np.random.randint(num_stages), :] = 0.0
+    elif draw == 12:
+        stage = np.random.randint(num_stages)
+        delta[stage, FUSE] = 1.0 - delta[stage, FUSE]
+    else:
+        delta[:, FUSE] = 0.0 if np.random.random() < 0.7 else 1.0
 
 
 @njit(cache=True, nogil=True)
@@ -186,7 +193,7 @@ def anneal_kernel(
     cuts[: num_stages + 1] = start_cuts
     ranks = np.zeros(capacity, np.int64)
     ranks[:num_stages] = start_ranks
-    delta = np.zeros((capacity, 3))
+    delta = np.zeros((capacity, DELTA_SIZE))
     delta[:num_stages] = start_delta
     rule = start_rule.copy()
     makespan = start_makespan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octoplan.tuner.pricing_kernel import RULE_SIZE
+from octoplan.tuner.pricing_kernel import DELTA_SIZE, FUSE, RULE_SIZE
 from octoplan_solvers.list_scheduling import (
     ListScheduler,
     MemoryTooSmallError,
@@ -24,7 +24,7 @@ class Candidate:
     """A partition and placement with its policy, as the arrays that the kernels take, and its makespan.
 
     ``cuts`` are the ``S + 1`` ends of the stages, ``rule`` the numbers of `PolicyRule` (see `rule_array`), ``delta``
-    the ``(S, 3)`` biases that are added to the rule's.
+    the ``(S, 4)`` biases that are added to the rule's and, in the last column, which backwards are fused.
     """
 
     cuts: IntArray
@@ -44,8 +44,9 @@ class Candidate:
         rule = PolicyRule(urgency, backward_first, weight_delay, alternate, memory_bonus, patience[2])
         policy = rule.on(scheduler.staged)
         return Policy(
-            bias=policy.bias + self.delta,
+            bias=policy.bias + self.delta[:, :FUSE],
             max_in_flight=policy.max_in_flight,
+            fuse=self.delta[:, FUSE] > 0.5,
             alternate=alternate,
             memory_bonus=memory_bonus,
             patience=(patience[0], patience[1], patience[2]),
@@ -84,4 +85,4 @@ class Pricer:
         rule, makespan = best_of_portfolio(scheduler)
         cuts = np.array([0, *(end for _, end in assignment.boundaries)], dtype=np.int64)
         ranks = np.array(assignment.ranks, dtype=np.int64)
-        return Candidate(cuts, ranks, rule_array(rule), np.zeros((len(ranks), 3)), makespan)
+        return Candidate(cuts, ranks, rule_array(rule), np.zeros((len(ranks), DELTA_SIZE)), makespan)

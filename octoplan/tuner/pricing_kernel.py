@@ -18,6 +18,9 @@ from octoplan_solvers.list_scheduling.reserve import reserve_tables
 #: Entries of a rule array: urgency, backward first, weight delay, alternate, memory bonus, patience of F, I and W.
 URGENCY, BACKWARD_FIRST, WEIGHT_DELAY, ALTERNATE, MEMORY_BONUS, WAIT_F, WAIT_I, WAIT_W = range(8)
 RULE_SIZE = 8
+#: Columns of a delta array: biases of F, I and W, then whether the backward is fused.
+FUSE = 3
+DELTA_SIZE = 4
 
 
 @njit(cache=True, nogil=True)
@@ -163,7 +166,8 @@ def rule_bias(
 def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give_up_s: float) -> float:
     """Return the makespan in seconds; infinite above ``give_up_s``, or if one microbatch does not fit.
 
-    ``cuts`` are the ``S + 1`` ends of the stages, ``delta`` the ``(S, 3)`` biases added to the rule's.
+    ``cuts`` are the ``S + 1`` ends of the stages; ``delta`` the ``(S, 4)`` biases added to the rule's, and in its last
+    column 1 where a stage's backward is fused.
     """
     num_stages = len(ranks)
     num_ranks = arrays.num_ranks
@@ -179,17 +183,7 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
     future = held
     if arrays.limited:
         held, future = reserve_tables(
-            num_ranks,
-            ranks,
-            arrays.split,
-            activation,
-            freed,
-            stash,
-            workspace,
-            source,
-            destination,
-            size,
-            crosses,
+            num_ranks, ranks, activation, workspace, source, destination, size, crosses
         )
         for rank in range(num_ranks):
             room[rank] = arrays.memory_limit[rank]
@@ -239,6 +233,7 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
         future,
         bias,
         np.full(num_stages, arrays.num_microbatches, np.int64),
+        delta[:, FUSE] > 0.5,
         arrays.rank_max_in_flight,
         rule[ALTERNATE],
         rule[MEMORY_BONUS],

@@ -68,6 +68,7 @@ class PipelineExecutor:
         progress: Progress | None = None,
     ) -> None:
         skips = list(skips)
+        require_valid(plan)
         require_valid(plan, stage_edges([stage.layers for stage in plan.stages], skips))
         _require_world_size(plan, group)
         self.plan = plan

@@ -104,7 +104,8 @@ def _watch(processes: list[ForkServerProcess], board: Board) -> None:
 def _tell_others(rank: int, exit_code: int, board: Board) -> None:
     """Write down a death that the rank could not report itself, so that the others stop."""
     if exit_code < 0:
-        text = f"rank {rank} was ended by {signal.Signals(-exit_code).name} in {board.place_of(rank)}"
+        name = signal.Signals(-exit_code).name
+        text = f"rank {rank} was ended by {name}, last seen in {board.place_of(rank)}"
         if board.fail(text) == text:
             print(text, file=sys.stderr, flush=True)
     elif exit_code != 2:

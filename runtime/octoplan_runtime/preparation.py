@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from octoplan_runtime.miniature import build_miniature
 from octoplan_runtime.options import RunOptions
-from octoplan_runtime.stage_graph import model_skips
 from octoplan_runtime.workload import Workload, import_workload
 from octoplan_schemas import InputError, ModelGraph, Plan, load, require_valid, stage_edges
+
+_UNKNOWN_HASHES = ("", "...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,14 @@ class PreparedRun:
 
     plan: Plan
     workload: Workload
-    skips: list[tuple[int, int]]
+
+    @property
+    def model_is_unknown(self) -> bool:
+        """Whether the plan does not say which model it was made for, so that nothing could be compared."""
+        return self.plan.model.sha256 in _UNKNOWN_HASHES
 
 
-def prepare(options: RunOptions, *, warn: bool = False) -> PreparedRun:
+def prepare(options: RunOptions) -> PreparedRun:
     """Read and check everything that can be checked without other ranks.
 
     Raises
@@ -35,23 +39,20 @@ def prepare(options: RunOptions, *, warn: bool = False) -> PreparedRun:
     if not options.timeout_s > 0:
         raise InputError(f"--timeout: {options.timeout_s:g} must be above 0 seconds")
     plan = load(options.plan, Plan)
+    # First by itself: what follows relies on stages that cover the layers.
+    require_valid(plan, source=options.plan)
     model = load(options.model, ModelGraph) if options.model else None
     if model is not None:
         _require_same_model(plan, model, options)
-    skips = model_skips(model)
-    # Without a model, what the plan says about skip edges stands.
-    require_valid(plan, source=options.plan)
-    if model is not None:
-        edges = stage_edges([stage.layers for stage in plan.stages], skips)
-        require_valid(plan, edges, source=options.plan)
-    elif warn and plan.model.sha256 not in ("", "..."):
-        print("warning: without --model the plan cannot be compared with its model", file=sys.stderr)
-    return PreparedRun(plan, _workload(plan, model, options), skips)
+    workload = _workload(plan, model, options)
+    edges = stage_edges([stage.layers for stage in plan.stages], workload.skips)
+    require_valid(plan, edges, source=options.plan)
+    return PreparedRun(plan, workload)
 
 
 def _require_same_model(plan: Plan, model: ModelGraph, options: RunOptions) -> None:
     num_layers = plan.stages[-1].layers[1]
-    if plan.model.sha256 not in ("", "...", model.sha256()):
+    if plan.model.sha256 not in (*_UNKNOWN_HASHES, model.sha256()):
         raise InputError(
             f"the plan was made for {plan.model.name!r} of hash {plan.model.sha256[:12]}, but "
             f"{options.model} has {model.sha256()[:12]}; compile a plan for this model, or give the one "

@@ -34,7 +34,7 @@ def run_plan(options: RunOptions) -> RunReport | None:
     """
     if under_torchrun():
         return run_rank(options)
-    plan = prepare(options, warn=True).plan
+    plan = prepare(options).plan
     result = launch_local(_run_and_report, plan.num_ranks, (options,))
     if result.exit_code != 0 or result.report is None:
         raise RunError(result.exit_code or 1)

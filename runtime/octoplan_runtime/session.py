@@ -71,13 +71,19 @@ def joined_group(rank: int, world_size: int, timeout_s: float, progress: Progres
 def _prepare_or_leave(options: RunOptions, rank: int, world_size: int) -> PreparedRun:
     """Every rank meets the same bad input; rank 0 speaks for all."""
     try:
-        run = prepare(options, warn=rank == 0)
+        run = prepare(options)
         if world_size != run.plan.num_ranks:
             raise InputError(
                 f"the plan is for {run.plan.num_ranks} ranks, but {world_size} processes were started; start "
                 f"{run.plan.num_ranks}, or compile a plan for {world_size} devices",
                 source=options.plan,
                 field="programs",
+            )
+        if rank == 0 and run.model_is_unknown:
+            print(
+                f"warning: {options.plan} does not say which model it was made for",
+                file=sys.stderr,
+                flush=True,
             )
         return run
     except InputError as error:
@@ -115,7 +121,7 @@ def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress)
     progress.enter("building layers")
     plan, workload, dtype = run.plan, run.workload, getattr(torch, options.dtype)
     executor = PipelineExecutor(
-        plan, workload.layer_in(dtype), workload.loss, skips=run.skips, progress=progress
+        plan, workload.layer_in(dtype), workload.loss, skips=run.workload.skips, progress=progress
     )
     verification = _verification(run, executor, dtype) if options.verify else None
     optimizer = make_optimizer(executor.parameters())
@@ -146,6 +152,6 @@ def _verification(run: PreparedRun, executor: PipelineExecutor, dtype: torch.dty
             run.workload.loss,
             num_layers=run.workload.num_layers,
             num_microbatches=run.plan.job.microbatches,
-            skips=run.skips,
+            skips=run.workload.skips,
         )
     return Verification(executor, reference, ranks)

@@ -10,11 +10,14 @@ import os
 import sys
 import threading
 import time
+from typing import NoReturn
 
 from octoplan_runtime.board import Board
 from octoplan_runtime.progress import Progress
 
 _PERIOD_S = 0.1
+#: Taken by whoever ends the process, the rank itself or its watchdog, so that one line is printed and not two.
+_LEAVING = threading.Lock()
 
 
 class Watchdog(threading.Thread):
@@ -66,8 +69,9 @@ class Watchdog(threading.Thread):
         return self._board.fail(f"{text}; {', '.join(places)}" if places else text)
 
 
-def leave(rank: int, word: str, failure: str) -> None:
+def leave(rank: int, word: str, failure: str) -> NoReturn:
     """Print one line and end this process at once, without running anything that might block."""
+    _LEAVING.acquire()
     own = failure.startswith(f"rank {rank} ")
     print(failure if own else f"rank {rank} stopped in {word}: {failure}", file=sys.stderr, flush=True)
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from octoplan_runtime.errors import one_line
 from octoplan_runtime.interpreter import LossFunction
 from octoplan_runtime.microbatches import Batch
 from octoplan_schemas import InputError
@@ -28,12 +29,15 @@ class Workload:
         Takes the last layer's output and the targets of one microbatch, returns a scalar.
     batch:
         Returns inputs and targets of a step: all microbatches together, along dimension 0.
+    skips:
+        Layer indices ``(source, destination)`` of skip edges: what the destination takes after its chain input.
     """
 
     num_layers: int
     layer: Callable[[int], nn.Module]
     loss: LossFunction
     batch: Callable[[int], tuple[Batch, Batch]]
+    skips: tuple[tuple[int, int], ...] = ()
 
     def layer_in(self, dtype: torch.dtype) -> Callable[[int], nn.Module]:
         """Return a builder of layers whose floating-point parameters have the given dtype."""
@@ -62,7 +66,10 @@ def import_workload(reference: str) -> Workload:
         raise InputError(f"--layers: {error}; is its folder on PYTHONPATH?") from None
     except AttributeError:
         raise InputError(f"--layers: module {module_name!r} has no {function_name!r}") from None
-    workload = function()
+    try:
+        workload = function()
+    except Exception as error:
+        raise InputError(f"--layers: {reference} raised {one_line(error)}") from error
     if not isinstance(workload, Workload):
         raise InputError(
             f"--layers: {reference} must return an octoplan_runtime.Workload, not {type(workload).__name__}"

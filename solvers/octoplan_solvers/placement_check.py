@@ -92,7 +92,9 @@ def _one_microbatch(problem: PipelineProblem, rank_of: list[int]) -> float:
     return max(paths)
 
 
-def _path(problem: PipelineProblem, rank_of: list[int], source: int, destination: int, skip_s: float) -> float:
+def _path(
+    problem: PipelineProblem, rank_of: list[int], source: int, destination: int, skip_s: float
+) -> float:
     """Layers up to ``source``, a skip, layers from ``destination`` on; and all of that back again."""
     layers = [*range(source + 1), *range(destination, problem.num_layers)]
     there = _sum_on(problem, problem.forward_s, rank_of, layers)

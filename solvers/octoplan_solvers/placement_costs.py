@@ -105,7 +105,9 @@ def _crossing_s(problem: PipelineProblem) -> FloatArray:
     crossing = np.zeros(problem.num_layers)
     if problem.num_ranks > 1:
         overhead = float(problem.op_overhead_s.min())
-        crossing[1:] = [least_transfer(problem, size) + overhead for size in problem.output_bytes[:-1].tolist()]
+        crossing[1:] = [
+            least_transfer(problem, size) + overhead for size in problem.output_bytes[:-1].tolist()
+        ]
     return crossing
 
 

@@ -99,7 +99,7 @@ class Assignment:
 
     @classmethod
     def from_layer_ranks(cls, ranks: Sequence[int], cuts: Collection[int] = ()) -> Assignment:
-        """Build from the rank of each layer: a stage begins wherever the rank changes, and at the layers in ``cuts``."""
+        """Build from the rank of each layer: stages begin where the rank changes, and at the layers in ``cuts``."""
         starts = [
             layer
             for layer in range(len(ranks))

@@ -60,7 +60,12 @@ def _is_symmetry(problem: PipelineProblem, swaps: Sequence[tuple[int, int]]) -> 
     renamed: IntArray = np.arange(problem.num_ranks)
     for one, other in swaps:
         renamed[[one, other]] = renamed[[other, one]]
-    per_rank = (problem.rank_type, problem.op_overhead_s, problem.memory_limit_bytes, _constraint_label(problem))
+    per_rank = (
+        problem.rank_type,
+        problem.op_overhead_s,
+        problem.memory_limit_bytes,
+        _constraint_label(problem),
+    )
     if any((values != values[renamed]).any() for values in per_rank):
         return False
     between = ~np.eye(problem.num_ranks, dtype=bool)

@@ -85,3 +85,7 @@ def diverged() -> Workload:
 
 def not_a_workload() -> list[nn.Module]:
     return [nn.Linear(WIDTH, WIDTH)]
+
+
+def broken() -> Workload:
+    raise KeyError("no data")

@@ -12,6 +12,7 @@ from octoplan_runtime.miniature.attention import Attention
 from octoplan_runtime.miniature.blocks import Block, Embedding, Head, MultiTokenPrediction
 from octoplan_runtime.miniature.mamba2 import Mamba2
 from octoplan_runtime.miniature.mlp import MLP, MixtureOfExperts
+from octoplan_runtime.stage_graph import model_skips
 from octoplan_runtime.workload import Workload
 from octoplan_schemas import ModelGraph
 
@@ -41,8 +42,8 @@ def build_miniature(
     Parameters
     ----------
     model:
-        Only the layers' kinds are used; an unknown kind becomes an MLP, and so does an embedding that is
-        not the first layer or a head that is not the last, since what reaches them is a hidden state.
+        Only the layers' kinds and the skip edges are used. An unknown kind becomes an MLP, and so does an
+        embedding that is not the first layer or a head that is not the last: a hidden state reaches them.
     num_microbatches:
         Microbatches of a batch.
     seed:
@@ -67,7 +68,7 @@ def build_miniature(
             return tokens, tokens.roll(-1, dims=1)
         return torch.randn(*shape, chosen.width, generator=generator), tokens
 
-    return Workload(len(kinds), layer, next_token_loss, batch)
+    return Workload(len(kinds), layer, next_token_loss, batch, tuple(model_skips(model)))
 
 
 def build_layer(kind: str, size: MiniatureSize) -> nn.Module:

@@ -31,7 +31,7 @@ _STATUS: dict[Any, Status] = {
     cp_model.INFEASIBLE: "infeasible",
     cp_model.UNKNOWN: "unknown",
 }
-#: Seconds that the reason of infeasibility may take.
+#: Seconds that the reason of infeasibility and the remedy may take, each.
 _EXPLAIN_S = 5.0
 
 
@@ -88,7 +88,7 @@ def solve_placement(
     if excluded or below_s is not None:
         return result
     if status == "infeasible":
-        return explain_infeasible(problem, result, time_limit_s=_EXPLAIN_S)
+        return explain_infeasible(problem, result, time_limit_s=min(_EXPLAIN_S, max(time_limit_s, 1.0)))
     return take_start(problem, result, start) if status == "unknown" else result
 
 
@@ -104,15 +104,17 @@ def build_model(problem: PipelineProblem, *, told_apart: bool = False) -> Placem
 
 
 def emit_model(problem: PipelineProblem, path: Path | str) -> None:
-    """Write the model as the text form of CP-SAT's protocol buffer.
+    """Write the model as the text form of CP-SAT's protocol buffer; its objective is in seconds.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     """
-    target = Path(path)
-    target.write_text(str(build_model(problem).model.proto), encoding="utf-8")
+    built = build_model(problem)
+    proto = built.model.proto
+    proto.objective.scaling_factor = built.unit.seconds
+    Path(path).write_text(str(proto), encoding="utf-8")
 
 
 def _solver(time_limit_s: float, seed: int, num_workers: int, deterministic: bool) -> cp_model.CpSolver:

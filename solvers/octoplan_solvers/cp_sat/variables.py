@@ -63,9 +63,7 @@ class Variables:
 
     def boundary(self, layer: int) -> cp_model.LinearExprT:
         """Return whether a stage begins at a layer."""
-        return sum(self.arrives[layer]) + sum(
-            cut for (other, _), cut in self.cuts.items() if other == layer
-        )
+        return sum(self.arrives[layer]) + sum(cut for (other, _), cut in self.cuts.items() if other == layer)
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,14 @@ def keeps_room(
 
 
 @njit(cache=True, nogil=True)
+def next_pending_weight(is_fused: Any, stage: int, microbatch: int, done: int) -> int:
+    """Return the first microbatch from ``microbatch`` on whose W is an op of its own, or ``done``."""
+    while microbatch < done and is_fused[stage, microbatch]:
+        microbatch += 1
+    return microbatch
+
+
+@njit(cache=True, nogil=True)
 def list_schedule_kernel(
     num_ranks: int,
     num_microbatches: int,
@@ -105,6 +113,7 @@ def list_schedule_kernel(
     future: Any,
     bias: Any,
     max_in_flight: Any,
+    fuse: Any,
     rank_max_in_flight: Any,
     alternate: float,
     memory_bonus: float,
@@ -121,8 +130,9 @@ def list_schedule_kernel(
         Seconds, infinite if it was longer than ``give_up_s`` (or no op could start, for want of memory).
     """
     num_stages = len(stage_rank)
-    input_kind = BACKWARD_INPUT if split else BACKWARD
     num_ops = num_stages * num_microbatches * (3 if split else 2)
+    # In a split job a backward may still be one B: where the policy says so, or where memory asks for it.
+    is_fused = np.zeros((num_stages, num_microbatches), np.bool_)
     ops = np.empty(num_ops, np.int64)
     rank_of_op = np.empty(num_ops, np.int32)
     count = 0
@@ -144,20 +154,28 @@ def list_schedule_kernel(
     used = np.zeros(num_ranks)
     running_workspace = np.zeros(num_ranks)
     live = np.zeros(num_ranks, np.int64)
-    first_stage = np.full(num_ranks, num_stages, np.int64)
+    first_stage = np.empty(num_ranks, np.int64)
     left_on_rank = np.zeros((num_ranks, num_microbatches), np.int64)
+    # Loops, because numba takes seconds to compile slices and sums.
+    mean = 0.0
     for stage in range(num_stages - 1, -1, -1):
         first_stage[stage_rank[stage]] = stage
-        left_on_rank[stage_rank[stage], :] += 1
+        for kind in range(3):
+            mean += duration_s[stage, kind] / (3 * num_stages)
+        for microbatch in range(num_microbatches):
+            left_on_rank[stage_rank[stage], microbatch] += 1
 
-    running = np.full(num_ranks, -1, np.int64)
-    last_class = np.full(num_ranks, -1, np.int64)
+    running = np.empty(num_ranks, np.int64)
+    last_class = np.empty(num_ranks, np.int64)
     blocked = np.zeros(num_ranks, np.bool_)
-    dirty = np.ones(num_ranks, np.bool_)
+    dirty = np.empty(num_ranks, np.bool_)
+    for rank in range(num_ranks):
+        running[rank] = -1
+        last_class[rank] = -1
+        dirty[rank] = True
     times = np.empty(num_ranks + 2 * len(edge_source) * num_microbatches + 1)
     codes = np.empty(num_ranks + 2 * len(edge_source) * num_microbatches + 1, np.int64)
     size = 0
-    mean = duration_s[:, :3].sum() / (3 * num_stages)
     epsilon = 1e-9 * mean
     now = 0.0
     makespan = 0.0
@@ -179,6 +197,7 @@ def list_schedule_kernel(
             best_key = np.inf
             best_stage = -1
             best_class = -1
+            best_fused = False
             wants_memory = False
             soon_key = np.inf
             soon_time = np.inf
@@ -228,6 +247,7 @@ def list_schedule_kernel(
                         continue
                     if key >= best_key:
                         continue
+                    fused = not split or fuse[stage]
                     if limited:
                         step = stage + 1 if kind_class == 0 else 2 * num_stages - stage
                         fits = True
@@ -235,8 +255,11 @@ def list_schedule_kernel(
                         need = change + max(workspace[stage], pending_workspace)
                         if kind_class == 1:
                             need += activation[stage]
-                            if split:
-                                need += max(0.0, stash[stage] - freed_at_input[stage])
+                            extra = max(0.0, stash[stage] - freed_at_input[stage])
+                            if not fused and used[rank] + need + extra > room[rank]:
+                                fused = True
+                            if not fused:
+                                need += extra
                         if used[rank] + need > room[rank] or (
                             change > 0.0
                             and not keeps_room(
@@ -290,6 +313,7 @@ def list_schedule_kernel(
                     best_key = key
                     best_stage = stage
                     best_class = kind_class
+                    best_fused = fused
             if split:
                 for index in range(rank_stage_begin[rank], rank_stage_begin[rank + 1]):
                     stage = rank_stages[index]
@@ -304,7 +328,12 @@ def list_schedule_kernel(
                             best_class = 2
             if best_stage < 0:
                 continue
-            kind = FORWARD if best_class == 0 else (input_kind if best_class == 1 else BACKWARD_WEIGHT)
+            if best_class == 0:
+                kind = FORWARD
+            elif best_class == 2:
+                kind = BACKWARD_WEIGHT
+            else:
+                kind = BACKWARD if best_fused else BACKWARD_INPUT
             length = duration_s[best_stage, kind]
             if soon_key < best_key and not wants_memory and soon_time <= now + patience[best_class] * length:
                 continue
@@ -319,7 +348,11 @@ def list_schedule_kernel(
                 next_backward[stage] += 1
             else:
                 microbatch = next_weight[stage]
-                next_weight[stage] += 1
+                next_weight[stage] = next_pending_weight(
+                    is_fused, stage, microbatch + 1, done_backward[stage]
+                )
+            if kind == BACKWARD:
+                is_fused[stage, microbatch] = True
             if end > makespan:
                 makespan = end
             ops[count] = (stage * num_microbatches + microbatch) * NUM_KINDS + kind
@@ -338,7 +371,7 @@ def list_schedule_kernel(
                     if best_class == 1:
                         # Nothing is freed yet; what W will need beyond that is set aside at once.
                         used[rank] += activation[stage]
-                        if split:
+                        if kind == BACKWARD_INPUT:
                             used[rank] += max(0.0, stash[stage] - freed_at_input[stage])
                     for index in range(neighbour_begin[rank], neighbour_begin[rank + 1]):
                         other = neighbours[index]
@@ -403,6 +436,9 @@ def list_schedule_kernel(
                     used[rank] -= stash[stage] + activation[stage] - freed_at_input[stage]
             else:
                 done_backward[stage] += 1
+                next_weight[stage] = next_pending_weight(
+                    is_fused, stage, next_weight[stage], done_backward[stage]
+                )
                 for e in range(in_begin[stage], in_begin[stage + 1]):
                     if not edge_crosses[in_edges[e]]:
                         available[in_edges[e], 1] += 1
@@ -426,6 +462,7 @@ def list_schedule_kernel(
                 for index in range(neighbour_begin[rank], neighbour_begin[rank + 1]):
                     if blocked[neighbours[index]]:
                         dirty[neighbours[index]] = True
-    if count < num_ops:
-        return ops[:count], rank_of_op[:count], np.inf
-    return ops, rank_of_op, makespan
+    expected = num_ops - is_fused.sum() if split else num_ops
+    if count < expected:
+        makespan = np.inf
+    return ops[:count], rank_of_op[:count], makespan

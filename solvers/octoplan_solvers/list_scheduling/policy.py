@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, FloatArray, IntArray
 from octoplan_solvers.staged import StagedProblem
@@ -27,6 +28,8 @@ class Policy:
     bias: FloatArray
     #: ``(S,)`` microbatches that may be between F and the end of the backward on a stage.
     max_in_flight: IntArray
+    #: ``(S,)`` whether a stage's backward is one B even in a split job. Where I's stash does not fit, it is anyway.
+    fuse: npt.NDArray[np.bool_]
     #: Bonus of a backward after a forward on the same rank, and of a forward after a backward.
     alternate: float = 0.0
     #: Bonus of W while a forward on the rank waits for memory.
@@ -102,6 +105,7 @@ class PolicyRule:
         return Policy(
             bias=bias,
             max_in_flight=np.full(staged.num_stages, staged.num_microbatches, dtype=np.int64),
+            fuse=np.zeros(staged.num_stages, dtype=np.bool_),
             alternate=self.alternate,
             memory_bonus=self.memory_bonus,
             patience=(0.0, 0.0, self.wait),

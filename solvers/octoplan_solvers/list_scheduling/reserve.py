@@ -1,9 +1,9 @@
 """What one microbatch alone still needs on every rank: the room that list scheduling keeps free.
 
-One microbatch alone passes through ``2 S`` chain ops: F of stages 0 to S-1, then I (with its W right behind it) or
-B of stages S-1 to 0. After q of them it holds ``held[r, q]`` bytes on rank r; to finish, it will hold at most
-``future[r, q]``. A state is safe if the microbatches in flight can finish one after another in order of their
-numbers: for each rank r and each such microbatch k,
+One microbatch alone passes through ``2 S`` chain ops: F of stages 0 to S-1, then B of stages S-1 to 0 (a split job may
+fuse any backward, and B needs no stash). After q of them it holds ``held[r, q]`` bytes on rank r; to finish, it will
+hold at most ``future[r, q]``. A state is safe if the microbatches in flight can finish one after another in order of
+their numbers: for each rank r and each such microbatch k,
 
     sum over j > k of held[r, q_j]  +  future[r, q_k]  <=  limit - state.
 
@@ -24,10 +24,7 @@ from numba import njit
 def reserve_tables(
     num_ranks: int,
     stage_rank: Any,
-    split: bool,
     activation: Any,
-    freed_at_input: Any,
-    stash: Any,
     workspace: Any,
     edge_source: Any,
     edge_destination: Any,
@@ -59,8 +56,6 @@ def reserve_tables(
             running = before - in_backward[stage]
             held[rank, step] = running - activation[stage]
             future[rank, step] = running + workspace[stage]
-            if split and stash[stage] > freed_at_input[stage]:
-                future[rank, step] += stash[stage] - freed_at_input[stage]
         for edge in range(len(edge_source)):
             if not edge_crosses[edge]:
                 continue

@@ -61,10 +61,7 @@ class ListScheduler:
         self.held, self.future = reserve_tables(
             staged.num_ranks,
             staged.stage_rank,
-            staged.split_backward,
             staged.activation_bytes,
-            staged.freed_at_input_bytes,
-            staged.stash_bytes,
             staged.workspace_bytes,
             staged.edge_source,
             staged.edge_destination,
@@ -116,7 +113,7 @@ class ListScheduler:
     def schedule(self, policy: Policy) -> ListSchedule:
         """Build the order of a policy."""
         ops, rank_of_op, makespan = self._run(policy, float("inf"))
-        assert len(ops) == self.staged.num_ops, "list scheduling must not dead-end"
+        assert np.isfinite(makespan), "list scheduling must not dead-end"
         begin = np.searchsorted(np.sort(rank_of_op), np.arange(self.staged.num_ranks + 1))
         order = Order(
             ops[np.argsort(rank_of_op, kind="stable")], begin.astype(np.int64), self.staged.num_microbatches
@@ -150,6 +147,7 @@ class ListScheduler:
             self.future,
             policy.bias,
             policy.max_in_flight,
+            policy.fuse,
             self._rank_max_in_flight,
             policy.alternate,
             policy.memory_bonus,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pulp
 
-from octoplan_solvers.milp.backends import Outcome, run_backend
+from octoplan_solvers.milp.backends import run_backend
 from octoplan_solvers.milp.constraints import Context, add_constraints
 from octoplan_solvers.milp.objective import add_objective
+from octoplan_solvers.milp.outcome import Outcome
 from octoplan_solvers.milp.variables import Variables, add_variables
 from octoplan_solvers.placement_check import assignment_bound, check_assignment
 from octoplan_solvers.placement_costs import PlacementCosts
@@ -27,7 +28,7 @@ _BOUND_SAFETY = 1e-5
 
 @dataclass(frozen=True)
 class PlacementModel:
-    """The MILP of a problem; its objective is in seconds."""
+    """The MILP of a problem."""
 
     model: pulp.LpProblem
     variables: Variables
@@ -73,12 +74,12 @@ def solve_placement(
     return take_start(problem, result, start) if result.status == "unknown" else result
 
 
-def build_model(problem: PipelineProblem) -> PlacementModel:
-    """State the model."""
+def build_model(problem: PipelineProblem, *, in_seconds: bool = False) -> PlacementModel:
+    """State the model, with the objective in seconds or in units of `PlacementCosts.scale_s`."""
     costs = PlacementCosts.of(problem)
     model = pulp.LpProblem("placement", pulp.LpMinimize)
     variables = add_variables(model, problem, costs, cut_layers(problem))
-    add_objective(model, problem, variables, costs)
+    add_objective(model, problem, variables, costs, in_seconds=in_seconds)
     add_constraints(Context(model, problem, variables))
     return PlacementModel(model, variables, costs.scale_s)
 
@@ -94,7 +95,7 @@ def emit_model(problem: PipelineProblem, path: Path | str) -> None:
         If the file cannot be written.
     """
     target = Path(path)
-    model = build_model(problem).model
+    model = build_model(problem, in_seconds=True).model
     if target.suffix == ".mps":
         model.writeMPS(str(target))
     elif target.suffix == ".lp":
@@ -122,14 +123,16 @@ def _result(
     status: Status = outcome.status
     if status in ("optimal", "feasible") and assignment is None:
         status = "unknown"
-    bound = None if outcome.bound is None else max(outcome.bound, 0.0) * (1 - _BOUND_SAFETY)
+    bound_s = None
+    if outcome.bound is not None:
+        bound_s = max(outcome.bound, 0.0) * built.scale_s * (1 - _BOUND_SAFETY)
     return SolverResult(
         status=status,
         solver=name,
         seed=seed,
         seconds=seconds,
-        objective_s=None if assignment is None else float(pulp.value(built.model.objective)),
-        bound_s=bound,
+        objective_s=None if assignment is None else float(built.variables.makespan.varValue) * built.scale_s,
+        bound_s=bound_s,
         assignment=assignment,
         solutions=() if assignment is None else (assignment,),
     )

@@ -15,11 +15,19 @@ from octoplan_solvers.problem import PipelineProblem
 
 
 def add_objective(
-    model: pulp.LpProblem, problem: PipelineProblem, variables: Variables, costs: PlacementCosts
+    model: pulp.LpProblem,
+    problem: PipelineProblem,
+    variables: Variables,
+    costs: PlacementCosts,
+    *,
+    in_seconds: bool = False,
 ) -> None:
-    """Minimise the largest bound over the ranks and over one microbatch's paths; the objective is in seconds."""
+    """Minimise the largest bound over the ranks and over one microbatch's paths.
+
+    Solvers' tolerances are absolute, so the objective is in scaled time where we solve, in seconds where others may.
+    """
     terms = _Terms(problem, variables, costs)
-    model.setObjective(costs.scale_s * variables.makespan)
+    model.setObjective((costs.scale_s if in_seconds else 1.0) * variables.makespan)
     for rank in range(problem.num_ranks):
         head, tail = terms.head(rank), terms.tail(rank)
         for bound in costs.rank_bounds:

@@ -93,6 +93,7 @@ class _Search:
             smallest_makespan=self._bound,
             effort=effort,
             exact_starts=exact_starts,
+            hint=self._makespan_s is None,
             on_solution=self._on_solution,
         )
         self._raise_bound(found, largest)
