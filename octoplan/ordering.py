@@ -67,40 +67,35 @@ def order_by_policy(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
         soon as it arrives, and needs no more than what `ListScheduler` insists on.
     """
     staged = scheduler.staged
-    schedulers = [scheduler]
-    if staged.split_backward:
-        schedulers.append(scheduler.with_fused_backward())
-    for choice in schedulers:
-        plan = _with_less_room(staged, choice, policy)
+    for choice in (policy, replace(policy, fuse=np.ones_like(policy.fuse))):
+        plan = _with_less_room(scheduler, choice)
         if plan.excess_bytes().any():
-            plan = _with_fewer_in_flight(staged, choice, policy) or plan
+            plan = _with_fewer_in_flight(scheduler, choice) or plan
         if not plan.excess_bytes().any():
             return plan
     return run_order(staged, one_microbatch_at_a_time(staged))
 
 
-def _with_less_room(staged: StagedProblem, scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
+def _with_less_room(scheduler: ListScheduler, policy: Policy) -> OrderedPlan:
     """Take the excess of one attempt from the room of the next, until it fits or there is no more to take."""
-    plan = run_order(staged, scheduler.schedule(policy).order)
+    plan = run_order(scheduler.staged, scheduler.schedule(policy).order)
     for _ in range(_MAX_ATTEMPTS):
         excess = plan.excess_bytes()
         tighter = scheduler.with_less_room(excess)
         if (tighter.room_bytes == scheduler.room_bytes).all():
             break
         scheduler = tighter
-        plan = run_order(staged, scheduler.schedule(policy).order)
+        plan = run_order(scheduler.staged, scheduler.schedule(policy).order)
     return plan
 
 
-def _with_fewer_in_flight(
-    staged: StagedProblem, scheduler: ListScheduler, policy: Policy
-) -> OrderedPlan | None:
+def _with_fewer_in_flight(scheduler: ListScheduler, policy: Policy) -> OrderedPlan | None:
     """Halve the microbatches in flight per stage until the plan fits; None if even one at a time does not."""
-    most = staged.num_microbatches
+    most = scheduler.staged.num_microbatches
     while most > 1:
         most = (most + 1) // 2
         capped = replace(policy, max_in_flight=np.minimum(policy.max_in_flight, most))
-        plan = run_order(staged, scheduler.schedule(capped).order)
+        plan = run_order(scheduler.staged, scheduler.schedule(capped).order)
         if not plan.excess_bytes().any():
             return plan
     return None

@@ -832,25 +832,30 @@ def search_all(
     path, best_path = np.zeros(capacity, np.int64), np.zeros(0, np.int64)
     best_row = -1
     total = 0
-    covered = True
     for row in range(num_rows):
         bounds[row] = root_bound(stage(job, ends[row], ranks[row], num_stages[row]))
     order = np.argsort(bounds)
-    for turn in range(2):
+    finished = np.zeros(num_rows, np.bool_)
+    # A first plan from every row, then longer and longer searches: a good incumbent makes the long ones short.
+    budgets = (500, 2_000, 50_000, max_nodes)
+    for turn in range(len(budgets)):
         for row in order:
             if bounds[row] >= upper * (1 - TOLERANCE) or upper <= enough * (1 + TOLERANCE):
                 break
+            if finished[row]:
+                continue
             t = stage(job, ends[row], ranks[row], num_stages[row])
-            dive = turn == 0
-            end, length, nodes = search(
-                t, memory, strict, upper, enough, 500 if dive else max(max_nodes - total, 0), dive, path
-            )
+            budget = min(budgets[turn], max(max_nodes - total, 0))
+            end, length, nodes = search(t, memory, strict, upper, enough, budget, turn == 0, path)
             total += abs(nodes)
-            if nodes < 0 and not dive:
-                covered = False
+            finished[row] = nodes >= 0 and turn > 0
             if length > 0:
                 upper, best_row = end, row
                 best_path = path[:length].copy()
+    covered = True
+    for row in range(num_rows):
+        if not finished[row] and bounds[row] < upper * (1 - TOLERANCE) and upper > enough * (1 + TOLERANCE):
+            covered = False
     return upper, best_row, best_path, total, covered
 
 

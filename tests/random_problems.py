@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -51,7 +53,7 @@ class RandomJob:
         """Return the staged arrays of the job, without memory limits."""
         return build_staged(self.problem(split_backward=split_backward), self.assignment)
 
-    @property
+    @cached_property
     def edges(self) -> list[tuple[int, int]]:
         """Pairs of stages that hand tensors over, earlier first."""
         staged = self.staged()
@@ -247,7 +249,7 @@ class _Dependencies:
         for node in nodes:
             self._waits.setdefault(node, 0)
             self._successors.setdefault(node, [])
-        for before, after in zip(nodes[:-1], nodes[1:], strict=True):
+        for before, after in pairwise(nodes):
             self._successors[before].append(after)
             self._waits[after] += 1
 
@@ -295,13 +297,6 @@ def plan_of(job: RandomJob, programs: list[list[str]] | tuple[tuple[str, ...], .
             "provenance": {"strategy": "random"},
         }
     )
-
-
-def random_plan(seed: int, **sizes: Any) -> tuple[RandomJob, Plan]:
-    """Draw a job and a plan for it."""
-    random = Random(seed)
-    job = random_job(random, **sizes)
-    return job, plan_of(job, random_programs(job, random))
 
 
 def numpy_random(random: Random) -> np.random.Generator:

@@ -72,6 +72,8 @@ def random_tiny_problem(
     num_ranks = random.randint(1, min(max_ranks, num_layers))
     cluster = random_cluster(random, num_ranks, is_exact)
     model = random_model(random, num_layers, list(cluster.device_types), is_exact)
+    if random.random() < 0.3:
+        model = _with_equal_costs(model)
     return TinyProblem(
         seed=seed,
         model=model,
@@ -80,6 +82,14 @@ def random_tiny_problem(
         backward=random.choice(["split", "fused"]),
         max_stages_per_device=random.randint(1, 3),
     )
+
+
+def _with_equal_costs(model: ModelGraph) -> ModelGraph:
+    """Give every layer but the last the first one's times: bodies of equal blocks are where bounds are tight."""
+    document = model.to_document()
+    for layer in document["layers"][:-1]:
+        layer["cost"] = document["layers"][0]["cost"]
+    return ModelGraph.from_document(document)
 
 
 def _with_memory(random: Random, cluster: Cluster, model: ModelGraph) -> Cluster:

@@ -23,9 +23,9 @@ rank cannot be late: what makes them stands before X and has ended.) Let P be th
 Two coarser divisions of the same idle time are in use, and printed besides:
 
 * By rank: *edges*, before the rank's first op and after its last one, and inner *gaps*.
-* By global times: *filling* before the moment at which the last rank starts its first op, *draining* after the moment at
-  which the first rank ends its last op, *residual* in between. If the second moment comes before the first (few
-  microbatches), what lies between them is filling.
+* By global times: *filling* before the moment at which the last rank starts its first op, *draining* after the
+  moment at which the first rank ends its last op, *residual* in between. If the second moment comes before the
+  first (few microbatches), what lies between them is filling.
 """
 
 from __future__ import annotations

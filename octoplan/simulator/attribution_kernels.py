@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from octoplan.simulator.kernels import locate_ops
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import FORWARD, NUM_KINDS
 
 FILLING = 0
@@ -18,7 +18,7 @@ MEMORY = 4
 NUM_CAUSES = 5
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def forward_ready_kernel(
     ops: Any,
     num_microbatches: int,
@@ -47,7 +47,7 @@ def forward_ready_kernel(
     return ready
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def attribution_kernel(
     ops: Any,
     rank_begin: Any,
@@ -123,10 +123,10 @@ def attribution_kernel(
                         while point + 1 < curve_begin[rank + 1] and curve_times[point + 1] <= held_up:
                             point += 1
                         while held_up < until and curve_bytes[point] + forward_bytes[stage] <= limit[rank]:
-                            point += 1
-                            held_up = (
-                                min(curve_times[point], until) if point < curve_begin[rank + 1] else until
-                            )
+                            held_up = until
+                            if point + 1 < curve_begin[rank + 1]:
+                                point += 1
+                                held_up = min(curve_times[point], until)
                         waits_for = min(waits_for, held_up)
                 cuts = (idle_since, waits_for, held_up, until)
                 for piece in range(3):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def locate_ops(ops: Any, num_stages: int, num_microbatches: int) -> Any:
     """Return ``(S, M)`` indices of F, of I or B, and of W (-1 where there is none)."""
     forward = np.full((num_stages, num_microbatches), -1, np.int64)
@@ -34,7 +34,7 @@ def locate_ops(ops: Any, num_stages: int, num_microbatches: int) -> Any:
     return forward, backward, weight
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def stage_edge_lists(ends: Any, crosses: Any, num_stages: int) -> Any:
     """Return, as CSR, the crossing edges at every stage: those whose ``ends[e]`` is the stage."""
     begin = np.zeros(num_stages + 1, np.int64)
@@ -52,7 +52,7 @@ def stage_edge_lists(ends: Any, crosses: Any, num_stages: int) -> Any:
     return begin, edges
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_inputs(ops: Any, rank_begin: Any, num_microbatches: int, in_begin: Any, out_begin: Any) -> Any:
     """Return how many things each op waits for: its predecessor on the rank and its incoming messages."""
     waits = np.ones(len(ops), np.int32)
@@ -69,7 +69,7 @@ def count_inputs(ops: Any, rank_begin: Any, num_microbatches: int, in_begin: Any
     return waits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sift_up(heap: Any, key: Any, position: int) -> None:
     while position > 0:
         parent = (position - 1) // 2
@@ -81,7 +81,7 @@ def _sift_up(heap: Any, key: Any, position: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sift_down(heap: Any, key: Any, size: int) -> None:
     position = 0
     while True:
@@ -100,7 +100,7 @@ def _sift_down(heap: Any, key: Any, size: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def replay_kernel(
     ops: Any,
     rank_begin: Any,
@@ -202,7 +202,7 @@ def replay_kernel(
     return global_order[:done], message_order[:num_messages]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def longest_path_kernel(
     ops: Any,
     rank_begin: Any,
@@ -328,7 +328,7 @@ def longest_path_kernel(
     return start, end, message_start, message_arrival, sequence[:done], binding
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def latest_end_kernel(
     ops: Any,
     rank_begin: Any,

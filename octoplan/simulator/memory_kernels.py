@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_arrivals(
     messages: Any,
     pair_begin: Any,
@@ -57,7 +57,7 @@ def merge_arrivals(
     return times, sizes, begin
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def memory_kernel(
     ops: Any,
     rank_begin: Any,

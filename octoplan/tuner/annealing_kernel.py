@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from octoplan.tuner.pricing_kernel import (
     ALTERNATE,
@@ -20,12 +19,13 @@ from octoplan.tuner.pricing_kernel import (
     WEIGHT_DELAY,
     price_kernel,
 )
+from octoplan_solvers.compiled import kernel
 
 #: Bias of a W that only fills bubbles (`octoplan_solvers.list_scheduling.policy.FILL_BUBBLES_ONLY`).
 _FILL_BUBBLES_ONLY = 1e6
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_allowed(arrays: Any, cuts: Any, ranks: Any, num_stages: int) -> bool:
     """Decide whether an assignment keeps the limits on stages per rank and the declarative constraints."""
     counts = np.zeros(arrays.num_ranks, np.int64)
@@ -56,7 +56,7 @@ def is_allowed(arrays: Any, cuts: Any, ranks: Any, num_stages: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_partition(cuts: Any, num_stages: int) -> None:
     """Shift one boundary, two, or a run of them, in place."""
     if num_stages < 2:
@@ -79,7 +79,7 @@ def move_partition(cuts: Any, num_stages: int) -> None:
         cuts[second] += 1 if np.random.random() < 0.5 else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_placement(cuts: Any, ranks: Any, delta: Any, num_stages: int, num_ranks: int) -> int:
     """Swap or change ranks, split or merge stages, in place; return the number of stages."""
     draw = np.random.random()
@@ -124,7 +124,7 @@ def move_placement(cuts: Any, ranks: Any, delta: Any, num_stages: int, num_ranks
     return num_stages - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_policy(rule: Any, delta: Any, num_stages: int) -> None:
     """Change one number of the rule, or the bias of one stage, in place."""
     draw = np.random.randint(14)
@@ -159,7 +159,7 @@ def move_policy(rule: Any, delta: Any, num_stages: int) -> None:
         delta[:, FUSE] = 0.0 if np.random.random() < 0.7 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal_kernel(
     arrays: Any,
     start_cuts: Any,

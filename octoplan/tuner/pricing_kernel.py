@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.list_scheduling.kernel import list_schedule_kernel
 from octoplan_solvers.list_scheduling.reserve import reserve_tables
 
@@ -23,7 +23,7 @@ FUSE = 3
 DELTA_SIZE = 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group(keys: Any, num_keys: int) -> Any:
     """Return, as CSR, the indices of each key, in order."""
     begin = np.zeros(num_keys + 1, np.int64)
@@ -39,7 +39,7 @@ def group(keys: Any, num_keys: int) -> Any:
     return begin, values
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def stage_totals(arrays: Any, cuts: Any, ranks: Any) -> Any:
     """Return ``(S, 4)`` durations, and ``(S,)`` activation, freed at I, stash and workspace bytes."""
     num_stages = len(ranks)
@@ -66,9 +66,9 @@ def stage_totals(arrays: Any, cuts: Any, ranks: Any) -> Any:
     return duration, activation, freed, stash, workspace
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def stage_edges(arrays: Any, cuts: Any, num_stages: int) -> Any:
-    """Return source, destination and bytes of every edge: the chain first, then skips between other stages."""
+    """Return source, destination and bytes of every edge: the chain, and skips between other stages."""
     most = num_stages - 1 + len(arrays.skip_source)
     source = np.empty(most, np.int64)
     destination = np.empty(most, np.int64)
@@ -96,10 +96,21 @@ def stage_edges(arrays: Any, cuts: Any, num_stages: int) -> Any:
             source[found], destination[found], size[found] = start, end, 0.0
             count += 1
         size[found] += arrays.skip_bytes[skip]
+    # Sorted by (source, destination) as in `StagedProblem`: messages of one op leave in that order.
+    for last in range(num_stages - 1, count):
+        index = last
+        while index > 0 and (
+            source[index - 1] > source[index]
+            or (source[index - 1] == source[index] and destination[index - 1] > destination[index])
+        ):
+            source[index - 1], source[index] = source[index], source[index - 1]
+            destination[index - 1], destination[index] = destination[index], destination[index - 1]
+            size[index - 1], size[index] = size[index], size[index - 1]
+            index -= 1
     return source[:count], destination[:count], size[:count]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def edge_links(arrays: Any, source: Any, destination: Any, size: Any, ranks: Any) -> Any:
     """Return whether each edge crosses ranks, its transfer time, latency and rank pair in both directions."""
     count = len(source)
@@ -132,24 +143,38 @@ def edge_links(arrays: Any, source: Any, destination: Any, size: Any, ranks: Any
     return crosses, transfer, latency, pair, pair_source, pair_destination
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rule_bias(
-    split: bool, duration: Any, transfer: Any, latency: Any, ranks: Any, num_ranks: int, rule: Any
+    split: bool,
+    duration: Any,
+    source: Any,
+    destination: Any,
+    transfer: Any,
+    latency: Any,
+    ranks: Any,
+    num_ranks: int,
+    rule: Any,
 ) -> Any:
     """Return ``(S, 3)`` biases of a rule (see `octoplan_solvers.list_scheduling.PolicyRule`)."""
     num_stages = len(ranks)
     backward = 1 if split else 3
+    delay = np.zeros((num_stages, 2))
+    for edge in range(len(source)):
+        if destination[edge] == source[edge] + 1:
+            delay[source[edge], 0] = transfer[edge, 0] + latency[edge, 0]
+            delay[source[edge], 1] = transfer[edge, 1] + latency[edge, 1]
     path = np.zeros((num_stages, 2))
     work = np.zeros(num_ranks)
     for stage in range(num_stages):
         after = 0.0
         if stage > 0:
-            after = path[stage - 1, 1] + transfer[stage - 1, 1] + latency[stage - 1, 1]
+            after = path[stage - 1, 1] + delay[stage - 1, 1]
         path[stage, 1] = duration[stage, backward] + after
-        work[ranks[stage]] += duration[stage, 0] + duration[stage, 1] + duration[stage, 2]
+        work[ranks[stage]] += duration[stage, 0]
+        work[ranks[stage]] += duration[stage, 1] + duration[stage, 2] if split else duration[stage, 3]
     for stage in range(num_stages - 1, -1, -1):
         if stage + 1 < num_stages:
-            after = path[stage + 1, 0] + transfer[stage, 0] + latency[stage, 0]
+            after = path[stage + 1, 0] + delay[stage, 0]
         else:
             after = path[stage, 1]
         path[stage, 0] = duration[stage, 0] + after
@@ -162,8 +187,8 @@ def rule_bias(
     return bias
 
 
-@njit(cache=True, nogil=True)
-def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give_up_s: float) -> float:
+@kernel
+def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give_up_s: float) -> Any:
     """Return the makespan in seconds; infinite above ``give_up_s``, or if one microbatch does not fit.
 
     ``cuts`` are the ``S + 1`` ends of the stages; ``delta`` the ``(S, 4)`` biases added to the rule's, and in its last
@@ -193,7 +218,7 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
             room[rank] = min(room[rank], arrays.dynamic_limit)
             if future[rank, 0] > room[rank]:
                 return np.inf
-    bias = rule_bias(arrays.split, duration, transfer, latency, ranks, num_ranks, rule)
+    bias = rule_bias(arrays.split, duration, source, destination, transfer, latency, ranks, num_ranks, rule)
     for stage in range(num_stages):
         for kind_class in range(3):
             bias[stage, kind_class] += delta[stage, kind_class]
@@ -243,8 +268,8 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
     return makespan
 
 
-@njit(cache=True, nogil=True)
-def busiest_rank(arrays: Any, duration: Any, ranks: Any) -> float:
+@kernel
+def busiest_rank(arrays: Any, duration: Any, ranks: Any) -> Any:
     """Return the seconds of compute of the busiest rank: no order is shorter."""
     work = np.zeros(arrays.num_ranks)
     for stage in range(len(ranks)):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -92,14 +93,15 @@ def _prepare_or_leave(options: RunOptions, rank: int, world_size: int) -> Prepar
         sys.exit(2)
 
 
-def _leave_with(error: BaseException, board: Board, rank: int, progress: Progress) -> None:
+def _leave_with(error: BaseException, board: Board, rank: int, progress: Progress) -> NoReturn:
     """Make the failure known to all, print one line, and end this process."""
     failure = (
         error if isinstance(error, PipelineError) else PipelineError(rank, progress.word, one_line(error))
     )
     if isinstance(error, InputError):
-        board.fail(f"rank {rank}: {error}")
-        print(error, file=sys.stderr, flush=True)
+        text = f"rank {rank}: {error}"
+        if board.fail(text) == text:  # else another rank has met it too, and said so
+            print(error, file=sys.stderr, flush=True)
         os._exit(2)
     # A broken transfer is mostly the echo of another rank's failure, which is about to be known.
     is_echo = any(sign in failure.message for sign in _SIGNS_OF_A_LOST_PEER)
@@ -128,6 +130,7 @@ def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress)
     losses: list[float | None] = []
     for step in range(options.steps):
         inputs, targets = workload.batch_in(step, dtype)
+        progress.enter("the meeting before a step")
         dist.barrier()
         origin_s = time.monotonic()
         loss = executor.step(inputs, targets)

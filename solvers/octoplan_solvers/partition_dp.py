@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.problem import PipelineProblem
 
@@ -52,7 +52,7 @@ def balanced_boundaries(problem: PipelineProblem, ranks: list[int]) -> list[tupl
     return minimise_heaviest_stage(problem.rank_layer_time_s[ranks], overhead)
 
 
-@njit(cache=True)
+@kernel
 def _heaviest(prefix: Any, fixed: Any) -> Any:
     """Return the smallest possible cost of the heaviest stage."""
     num_stages, width = prefix.shape
@@ -69,7 +69,7 @@ def _heaviest(prefix: Any, fixed: Any) -> Any:
     return best[width - 1]
 
 
-@njit(cache=True)
+@kernel
 def _cut(prefix: Any, fixed: Any, heaviest: float) -> Any:
     """Return the stage ends with the smallest sum of squares among those no heavier than ``heaviest``."""
     num_stages, width = prefix.shape

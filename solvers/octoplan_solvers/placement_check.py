@@ -22,6 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from octoplan_solvers.constraints import layer_ranks
+from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.problem import Assignment, PipelineProblem
 
 #: Share of a limit within which two sums of bytes count as equal.
@@ -131,6 +132,20 @@ def least_transfer(problem: PipelineProblem, size_bytes: float) -> float:
     return float((size_bytes / problem.bandwidth[between] + problem.latency_s[between]).min())
 
 
+def surely_held_bytes(problem: PipelineProblem) -> FloatArray:
+    """Return ``(L,)`` activations of one microbatch that a rank holds all together for some time.
+
+    From the start of F of its last stage to the end of that stage's I or B, a rank holds one microbatch's activations
+    of all its layers. That time is not zero if an op takes time in these layers or behind them. So layers at the
+    end of the model that some device type runs in no time are left out.
+    """
+    held = problem.activation_bytes.copy()
+    if not float(problem.op_overhead_s.min()) > 0:
+        takes_time = (problem.forward_s + problem.backward_input_s).min(axis=0) > 0
+        held[problem.num_layers - int(np.argmax(takes_time[::-1])) if takes_time.any() else 0 :] = 0.0
+    return held
+
+
 def _structure_faults(problem: PipelineProblem, assignment: Assignment) -> list[str]:
     boundaries = assignment.boundaries
     if len(boundaries) != len(assignment.ranks):
@@ -152,9 +167,10 @@ def _structure_faults(problem: PipelineProblem, assignment: Assignment) -> list[
 def _memory_faults(problem: PipelineProblem, assignment: Assignment) -> list[str]:
     faults = []
     rank_of = np.array(layer_ranks(assignment))
+    held = surely_held_bytes(problem)
     for rank in range(problem.num_ranks):
         own = rank_of == rank
-        activations = float(problem.activation_bytes[own].sum())
+        activations = float(held[own].sum())
         whole = float(problem.state_bytes[own].sum()) + activations
         for need, limit, what in (
             (whole, float(problem.memory_limit_bytes[rank]), "state and one microbatch"),

@@ -15,6 +15,10 @@ from octoplan_solvers.placement_check import least_transfer
 from octoplan_solvers.problem import PipelineProblem
 
 
+#: Seconds, in units of `PlacementCosts.scale_s`, beyond which a coefficient is cut down, for solvers' arithmetic.
+LARGEST_COEFFICIENT = 1e5
+
+
 @dataclass(frozen=True, slots=True)
 class Skip:
     """A skip edge: layers, and seconds of its transfer each way if its ends are on different ranks."""
@@ -69,9 +73,15 @@ class PlacementCosts:
 
     @property
     def scale_s(self) -> float:
-        """Seconds of work of an average rank, about: what solvers measure time in."""
+        """Seconds that solvers measure time in: about what the makespan is at least."""
         load = self.rank_bounds[0].work_s
-        return max(float(load.max(axis=0).sum()) / len(load), 1e-12)
+        num_ranks = len(load)
+        crossings = (
+            2 * (num_ranks - 1) * float(self.crossing_s[1:].min(initial=np.inf) if num_ranks > 1 else 0.0)
+        )
+        path = float((self.forward_s + self.backward_s).min(axis=0).sum())
+        scale = max(float(load.min(axis=0).sum()) / num_ranks, path + crossings)
+        return scale if 0 < scale < np.inf else 1.0
 
     @property
     def extra_types(self) -> list[tuple[int, FloatArray, FloatArray]]:

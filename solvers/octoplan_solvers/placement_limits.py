@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octoplan_solvers.ops import FloatArray
+from octoplan_solvers.placement_check import surely_held_bytes
 from octoplan_solvers.problem import PipelineProblem
 
 
@@ -24,10 +25,10 @@ class MemoryLimit:
 def memory_limits(problem: PipelineProblem) -> Iterator[MemoryLimit]:
     """Yield the limits that can be binding.
 
-    A rank holds the state of its layers, and between its last F and its first backward all activations of at least
-    one microbatch. An order may hold more, so this is necessary, not sufficient.
+    A rank holds the state of its layers, and at some time all activations of one microbatch (`surely_held_bytes`).
+    An order may hold more, so this is necessary, not sufficient.
     """
-    activation, state = problem.activation_bytes, problem.state_bytes
+    activation, state = surely_held_bytes(problem), problem.state_bytes
     for rank in range(problem.num_ranks):
         whole = float(problem.memory_limit_bytes[rank])
         if np.isfinite(whole) and float((state + activation).sum()) > whole:

@@ -15,7 +15,7 @@ from octoplan_solvers.cp_sat.constraints import Context, add_constraints
 from octoplan_solvers.cp_sat.explain import explain_infeasible
 from octoplan_solvers.cp_sat.guards import Guards
 from octoplan_solvers.cp_sat.objective import add_objective
-from octoplan_solvers.cp_sat.variables import PlacementModel, TimeUnit, add_variables
+from octoplan_solvers.cp_sat.variables import LARGEST_TIME, PlacementModel, TimeUnit, add_variables
 from octoplan_solvers.placement_check import assignment_bound
 from octoplan_solvers.placement_costs import PlacementCosts
 from octoplan_solvers.placement_hint import variable_values
@@ -33,6 +33,8 @@ _STATUS: dict[Any, Status] = {
 }
 #: Seconds that the reason of infeasibility and the remedy may take, each.
 _EXPLAIN_S = 5.0
+#: Layers times ranks from which presolve is cut short.
+_LARGE = 8000
 
 
 def solve_placement(
@@ -71,6 +73,7 @@ def solve_placement(
         ``bound_s`` is a lower bound of the makespan of every plan of the problem, solved or not - of those whose
         assignment is not excluded. Infeasible under ``excluded`` or ``below_s``: no other assignment has a bound below.
     """
+    started = time.monotonic()
     built = build_model(problem, told_apart=bool(excluded))
     start = hint if hint is not None else best_start(problem)
     if start is not None:
@@ -79,9 +82,12 @@ def solve_placement(
         _exclude(built, canonical(problem, assignment))
     if below_s is not None:
         built.model.add(built.variables.makespan <= int(below_s / built.unit.seconds))
-    solver = _solver(time_limit_s, seed, num_workers, deterministic)
+    solver = _solver(seed, num_workers, is_large=problem.num_layers * problem.num_ranks > _LARGE)
+    if deterministic:
+        solver.parameters.max_deterministic_time = time_limit_s
+    else:
+        solver.parameters.max_time_in_seconds = max(0.0, time_limit_s - (time.monotonic() - started))
     collector = _Collector(built)
-    started = time.monotonic()
     with _stopper(solver, stop):
         status = _STATUS[solver.solve(built.model, collector)]
     result = _result(status, solver, collector, seed, time.monotonic() - started)
@@ -117,17 +123,15 @@ def emit_model(problem: PipelineProblem, path: Path | str) -> None:
     Path(path).write_text(str(proto), encoding="utf-8")
 
 
-def _solver(time_limit_s: float, seed: int, num_workers: int, deterministic: bool) -> cp_model.CpSolver:
+def _solver(seed: int, num_workers: int, *, is_large: bool) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
-    if deterministic:
-        solver.parameters.max_deterministic_time = time_limit_s
-    else:
-        solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.catch_sigint_signal = False
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = num_workers
-    # Probing takes seconds on large problems and has not been seen to help.
+    # Probing takes seconds on large problems and has not been seen to help; presolve takes most of a minute.
     solver.parameters.cp_model_probing_level = 0
+    if is_large:
+        solver.parameters.max_presolve_iterations = 1
     return solver
 
 
@@ -135,9 +139,8 @@ def _add_hint(built: PlacementModel, problem: PipelineProblem, assignment: Assig
     for variable, value in variable_values(built.variables, problem, assignment):
         built.model.add_hint(variable, value)
     # Every coefficient is rounded down, so the model's value of the bound is no larger.
-    built.model.add_hint(
-        built.variables.makespan, int(assignment_bound(problem, assignment) / built.unit.seconds) + 1
-    )
+    units = min(assignment_bound(problem, assignment) / built.unit.seconds + 1, LARGEST_TIME)
+    built.model.add_hint(built.variables.makespan, int(units))
 
 
 def _exclude(built: PlacementModel, assignment: Assignment) -> None:

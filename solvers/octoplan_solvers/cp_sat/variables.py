@@ -9,11 +9,13 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.ops import FloatArray, IntArray
-from octoplan_solvers.placement_costs import PlacementCosts
+from octoplan_solvers.placement_costs import LARGEST_COEFFICIENT, PlacementCosts
 from octoplan_solvers.problem import PipelineProblem
 
-#: Integer units that the work of an average rank is counted in.
+#: Integer units in one `PlacementCosts.scale_s`.
 _RESOLUTION = 10_000_000
+#: Units that no makespan reaches.
+LARGEST_TIME = 2**56
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class TimeUnit:
     def floor(self, seconds: FloatArray | float) -> IntArray:
         """Round down to whole units."""
         # Lowered by a rounding error first, so that a quotient just above an integer is not an overestimate.
-        return np.floor(np.asarray(seconds) / self.seconds * (1 - 1e-12)).astype(np.int64)
+        units = np.floor(np.asarray(seconds) / self.seconds * (1 - 1e-12))
+        return np.minimum(units, LARGEST_COEFFICIENT * _RESOLUTION).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -101,5 +104,5 @@ def add_variables(
         differs={
             index: boolean("differs", index) for index, skip in enumerate(costs.skips) if skip.transfer_s > 0
         },
-        makespan=model.new_int_var(0, 2**53, "makespan"),
+        makespan=model.new_int_var(0, LARGEST_TIME, "makespan"),
     )

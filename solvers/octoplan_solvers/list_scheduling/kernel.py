@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def push_event(times: Any, codes: Any, size: int, time: float, code: int) -> int:
     """Add an event to a binary heap ordered by time, then code; return the new size."""
     position = size
@@ -26,7 +26,7 @@ def push_event(times: Any, codes: Any, size: int, time: float, code: int) -> int
     return size + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pop_event(times: Any, codes: Any, size: int) -> int:
     """Remove the first event (read it before); return the new size."""
     size -= 1
@@ -51,7 +51,7 @@ def pop_event(times: Any, codes: Any, size: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keeps_room(
     rank: int,
     microbatch: int,
@@ -72,7 +72,7 @@ def keeps_room(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def next_pending_weight(is_fused: Any, stage: int, microbatch: int, done: int) -> int:
     """Return the first microbatch from ``microbatch`` on whose W is an op of its own, or ``done``."""
     while microbatch < done and is_fused[stage, microbatch]:
@@ -80,7 +80,7 @@ def next_pending_weight(is_fused: Any, stage: int, microbatch: int, done: int) -
     return microbatch
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def list_schedule_kernel(
     num_ranks: int,
     num_microbatches: int,
@@ -353,6 +353,8 @@ def list_schedule_kernel(
                 )
             if kind == BACKWARD:
                 is_fused[stage, microbatch] = True
+                if split:
+                    num_ops -= 1
             if end > makespan:
                 makespan = end
             ops[count] = (stage * num_microbatches + microbatch) * NUM_KINDS + kind
@@ -462,7 +464,6 @@ def list_schedule_kernel(
                 for index in range(neighbour_begin[rank], neighbour_begin[rank + 1]):
                     if blocked[neighbours[index]]:
                         dirty[neighbours[index]] = True
-    expected = num_ops - is_fused.sum() if split else num_ops
-    if count < expected:
+    if count < num_ops:
         makespan = np.inf
     return ops[:count], rank_of_op[:count], makespan

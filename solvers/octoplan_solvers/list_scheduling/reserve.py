@@ -17,10 +17,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from octoplan_solvers.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reserve_tables(
     num_ranks: int,
     stage_rank: Any,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -101,10 +101,6 @@ class ListScheduler:
         tighter = copy.copy(self)
         tighter._room = np.maximum(self._room - reserve_bytes, np.minimum(self.future[:, 0], self._room))
         return tighter
-
-    def with_fused_backward(self) -> ListScheduler:
-        """Return a scheduler of the same stages and limits that runs every backward as one op."""
-        return ListScheduler(replace(self.staged, split_backward=False), self._rank_max_in_flight)
 
     def makespan(self, policy: Policy, give_up_s: float = float("inf")) -> float:
         """Return only the makespan in seconds; infinite as soon as it exceeds ``give_up_s``."""

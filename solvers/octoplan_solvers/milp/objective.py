@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pulp
 
 from octoplan_solvers.milp.variables import Variables
 from octoplan_solvers.ops import FloatArray
-from octoplan_solvers.placement_costs import PlacementCosts, RankBound
+from octoplan_solvers.placement_costs import LARGEST_COEFFICIENT, PlacementCosts, RankBound
 from octoplan_solvers.problem import PipelineProblem
 
 
@@ -89,5 +90,5 @@ class _Terms:
         return result + self._sum(2 * costs.crossing_s[inside], crosses)
 
     def _sum(self, seconds: FloatArray, terms: list[pulp.LpAffineExpression]) -> pulp.LpAffineExpression:
-        weights = (seconds / self._costs.scale_s).tolist()
+        weights = np.minimum(seconds / self._costs.scale_s, LARGEST_COEFFICIENT).tolist()
         return pulp.lpSum(weight * term for weight, term in zip(weights, terms, strict=True) if weight)

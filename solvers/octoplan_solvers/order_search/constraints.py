@@ -1,4 +1,4 @@
-"""Constraints of the order model, one function per family; memory and exact starts have modules of their own."""
+"""Constraints of the order model, one function per family (memory and exact starts in modules of their own)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 from ortools.sat.python import cp_model
 
-from octoplan_solvers.order_search.memory import add_memory
+from octoplan_solvers.order_search.exact_starts import add_exact_starts
+from octoplan_solvers.order_search.memory import add_free_before_next, add_memory
 from octoplan_solvers.order_search.variables import (
     Variables,
     consumer,
@@ -18,23 +19,36 @@ from octoplan_solvers.order_search.variables import (
 from octoplan_solvers.order_search.window import AFTER, BEFORE
 
 
-def add_constraints(model: cp_model.CpModel, variables: Variables) -> None:
-    """Add every family: what all simulations of orders satisfy, and then some more schedules."""
+def add_constraints(model: cp_model.CpModel, variables: Variables, *, exact_starts: bool) -> None:
+    """Add every family.
+
+    Without ``exact_starts`` the solutions are a superset of the simulations, up to the names of microbatches; with
+    it, which takes the whole problem and exact times, they are the simulations themselves.
+    """
     _one_op_at_a_time(model, variables)
-    _microbatches_in_order(model, variables)
     _others_keep_their_order(model, variables)
     _inputs_arrive(model, variables)
     _links_carry_one_message_at_a_time(model, variables)
     _makespan(model, variables)
     add_memory(model, variables)
+    if exact_starts:
+        _first_stage_in_order(model, variables)
+        add_exact_starts(model, variables)
+    else:
+        _microbatches_in_order(model, variables)
+        add_free_before_next(model, variables)
 
 
 def _one_op_at_a_time(model: cp_model.CpModel, variables: Variables) -> None:
+    """A backward is one B, or I and W; of a fused one, W is but the instant at which B ends."""
     for ops in variables.window.ops:
         model.add_no_overlap(
-            model.new_fixed_size_interval_var(variables.start[op], variables.duration(op), f"op{op}")
+            model.new_interval_var(variables.start[op], variables.length[op], variables.end[op], f"op{op}")
             for op in ops
         )
+    for (stage, microbatch), fused in variables.fused.items():
+        weight, backward = (stage, 2, microbatch), (stage, 1, microbatch)
+        model.add(variables.start[weight] == variables.end[backward]).only_enforce_if(fused)
 
 
 def _microbatches_in_order(model: cp_model.CpModel, variables: Variables) -> None:
@@ -43,14 +57,33 @@ def _microbatches_in_order(model: cp_model.CpModel, variables: Variables) -> Non
         stage, kind, microbatch = op
         before = stage, kind, microbatch - 1
         if before in variables.start:
-            model.add(start >= variables.end(before))
+            later = model.add(start >= variables.end[before])
+            if kind == 2:
+                choices = [variables.fused.get((stage, m)) for m in (microbatch - 1, microbatch)]
+                later.only_enforce_if([~choice for choice in choices if choice is not None])
+    for message, start in variables.message_start.items():
+        edge, direction, microbatch = message
+        earlier = edge, direction, microbatch - 1
+        if earlier in variables.message_start:
+            model.add(start >= variables.message_start[earlier] + variables.transfer(earlier))
+
+
+def _first_stage_in_order(model: cp_model.CpModel, variables: Variables) -> None:
+    """Names of microbatches say nothing, so let the first stage's forwards give them.
+
+    More would be wrong with exact starts: `sort_by_microbatch` keeps a schedule's times, but then some ops may wait
+    longer than they must.
+    """
+    for microbatch in range(1, variables.window.staged.num_microbatches):
+        model.add(variables.start[0, 0, microbatch] >= variables.end[0, 0, microbatch - 1])
 
 
 def _others_keep_their_order(model: cp_model.CpModel, variables: Variables) -> None:
     window = variables.window
     for ops in window.ops:
-        for before, after in pairwise(op for op in ops if not window.is_free[op]):
-            model.add(variables.start[after] >= variables.end(before))
+        present = [op for op in ops if not (op[1] == 2 and window.is_fused[op[0], op[2]])]
+        for before, after in pairwise(op for op in present if not window.is_free[op]):
+            model.add(variables.start[after] >= variables.end[before])
 
 
 def _inputs_arrive(model: cp_model.CpModel, variables: Variables) -> None:
@@ -59,7 +92,7 @@ def _inputs_arrive(model: cp_model.CpModel, variables: Variables) -> None:
         stage, kind, microbatch = op
         own = stage, kind - 1, microbatch
         if kind > 0 and own in variables.start:
-            model.add(start >= variables.end(own))
+            model.add(start >= variables.end[own])
         for message in inputs_of(staged, op):
             if producer(staged, message) in variables.start:
                 model.add(start >= variables.departure(message) + variables.delay(message))
@@ -76,12 +109,8 @@ def _links_carry_one_message_at_a_time(model: cp_model.CpModel, variables: Varia
         intervals = []
         for message in messages:
             start, busy = variables.message_start[message], variables.transfer(message)
-            edge, direction, microbatch = message
-            before = edge, direction, microbatch - 1
-            model.add(start >= variables.end(producer(variables.window.staged, message)))
+            model.add(start >= variables.end[producer(variables.window.staged, message)])
             model.add(start >= release)
-            if before in variables.message_start:
-                model.add(start >= variables.message_start[before] + busy)
             intervals.append(model.new_fixed_size_interval_var(start, busy, f"transfer{message}"))
         model.add_no_overlap(intervals)
 
@@ -110,7 +139,7 @@ def _makespan(model: cp_model.CpModel, variables: Variables) -> None:
     window = variables.window
     for rank, ops in enumerate(window.ops):
         for op in ops:
-            model.add(variables.makespan >= variables.end(op) + int(window.rank_tail[rank]))
+            model.add(variables.makespan >= variables.end[op] + int(window.rank_tail[rank]))
             for message in outputs_of(window.staged, op):
                 after = consumer(window.staged, message)
                 if window.timing is not None and variables.place(after) == AFTER:
@@ -121,5 +150,3 @@ def _makespan(model: cp_model.CpModel, variables: Variables) -> None:
         for message in messages:
             left = variables.message_start[message] + variables.transfer(message)
             model.add(variables.makespan >= left + tail)
-
-

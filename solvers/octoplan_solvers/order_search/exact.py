@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from octoplan_solvers.list_scheduling import ListScheduler, MemoryTooSmallError, best_of_portfolio
-from octoplan_solvers.ops import BACKWARD, NUM_KINDS
+from octoplan_solvers.ops import NUM_KINDS
 from octoplan_solvers.order import Order
-from octoplan_solvers.order_search.integer_times import IntegerTimes, class_durations
+from octoplan_solvers.order_search.integer_times import IntegerTimes
 from octoplan_solvers.order_search.model import Effort, ModelResult, solve_window
 from octoplan_solvers.order_search.result import TOLERANCE, Evaluate, OrderResult, is_better
-from octoplan_solvers.order_search.window import Op, op_code, sort_by_microbatch, whole_problem
+from octoplan_solvers.order_search.window import sort_by_microbatch, whole_problem
 from octoplan_solvers.result import Status
 from octoplan_solvers.staged import StagedProblem
 
@@ -32,7 +32,7 @@ def solve_order(
     deterministic: bool = False,
     stop: threading.Event | None = None,
 ) -> OrderResult:
-    """Minimise the makespan over all orders whose backwards are of the job's kind.
+    """Minimise the makespan over all orders; in a split job any backward may also be fused.
 
     First over a superset of the simulations (an op may start late, a message may overtake another one); its optimum
     is a bound. If that is not reached because an order breaks a limit when it is simulated, and all times are exact,
@@ -74,8 +74,11 @@ class _Search:
         self._trace: list[tuple[float, float | None, float | None]] = []
         self._order: Order | None = None
         self._makespan_s: float | None = None
-        self._hint = starting_order(staged) if hint is None else sort_by_microbatch(require_kinds(staged, hint))
-        if self._hint is not None:
+        given = starting_order(staged) if hint is None else require_all_ops(staged, hint)
+        self._hint = None
+        if given is not None:
+            self._hint = sort_by_microbatch(given)
+            self._consider(given)
             self._consider(self._hint)
         longest = _serial_makespan(staged) if self._makespan_s is None else self._makespan_s
         self.times = IntegerTimes.of(staged, longest)
@@ -143,7 +146,7 @@ class _Search:
             self._bound = bound
             self._note()
 
-    def _on_solution(self, sequences: list[list[Op]], bound: int) -> None:
+    def _on_solution(self, sequences: list[list[int]], bound: int) -> None:
         self._bound = max(self._bound, min(bound, self._largest_makespan() + 1))
         self._consider(order_of(self._staged, sequences))
 
@@ -158,9 +161,9 @@ class _Search:
         self._trace.append((self.seconds(), self._makespan_s, bound))
 
 
-def order_of(staged: StagedProblem, sequences: list[list[Op]]) -> Order:
+def order_of(staged: StagedProblem, sequences: list[list[int]]) -> Order:
     """Return the order that runs these ops on each rank."""
-    codes = [op_code(op, staged) for sequence in sequences for op in sequence]
+    codes = [code for sequence in sequences for code in sequence]
     begin = np.cumsum([0, *(len(sequence) for sequence in sequences)])
     return Order(np.array(codes, dtype=np.int64), begin.astype(np.int64), staged.num_microbatches)
 
@@ -175,22 +178,26 @@ def starting_order(staged: StagedProblem) -> Order | None:
     return scheduler.schedule(rule.on(staged)).order
 
 
-def require_kinds(staged: StagedProblem, order: Order) -> Order:
-    """Return the order, if each op of the job's kinds is in it as often as there are microbatches.
+def require_all_ops(staged: StagedProblem, order: Order) -> Order:
+    """Return the order, if it holds one F and one B (or, in a split job, I and W) of every stage and microbatch.
 
     Raises
     ------
     ValueError
         If not.
     """
-    fused = order.ops % NUM_KINDS == BACKWARD
-    if len(order.ops) != staged.num_ops or bool(fused.any()) == staged.split_backward:
-        kind = "split" if staged.split_backward else "fused"
-        raise ValueError(f"the hint must hold every op of a {kind} backward, {staged.num_ops} in all")
+    present = np.zeros(staged.num_stages * staged.num_microbatches * NUM_KINDS, dtype=np.int64)
+    inside = (order.ops >= 0) & (order.ops < len(present))
+    np.add.at(present, order.ops[inside], 1)
+    forward, apart, weight, together = present.reshape(-1, NUM_KINDS).T
+    complete = (forward == 1) & (apart == weight) & (apart + together == 1)
+    if not (inside.all() and complete.all()) or (apart.any() and not staged.split_backward):
+        kinds = "B or I and W" if staged.split_backward else "B"
+        raise ValueError(f"the order must hold F and {kinds} of every stage and microbatch, each once")
     return order
 
 
 def _serial_makespan(staged: StagedProblem) -> float:
     """Seconds that no simulation exceeds: everything, one after another."""
     delays = (staged.transfer_s + staged.latency_s)[staged.edge_crosses]
-    return float(staged.num_microbatches * (class_durations(staged).sum() + delays.sum()))
+    return float(staged.num_microbatches * (staged.duration_s.sum() + delays.sum()))

@@ -24,7 +24,7 @@ def add_exact_starts(model: cp_model.CpModel, variables: Variables) -> None:
         for op in ops:
             start = variables.start[op]
             reasons = [_equal(model, start, 0)]
-            reasons += [_equal(model, start, variables.end(other)) for other in ops if other != op]
+            reasons += [_equal(model, start, variables.end[other]) for other in ops if other != op]
             for message in inputs_of(staged, op):
                 if variables.crosses(message):
                     arrival = variables.departure(message) + variables.delay(message)
@@ -41,7 +41,7 @@ def _leaves_at_once(
     model: cp_model.CpModel, variables: Variables, message: Message, messages: list[Message]
 ) -> None:
     start = variables.message_start[message]
-    reasons = [_equal(model, start, variables.end(producer(variables.window.staged, message)))]
+    reasons = [_equal(model, start, variables.end[producer(variables.window.staged, message)])]
     for other in messages:
         if other != message:
             left = variables.message_start[other] + variables.transfer(other)
@@ -49,9 +49,7 @@ def _leaves_at_once(
     model.add_bool_or(reasons)
 
 
-def _first_in_first_out(
-    model: cp_model.CpModel, variables: Variables, one: Message, other: Message
-) -> None:
+def _first_in_first_out(model: cp_model.CpModel, variables: Variables, one: Message, other: Message) -> None:
     """Two messages of a pair go in the order of their producers; those of one producer in the order of edges."""
     staged = variables.window.staged
     if producer(staged, one) == producer(staged, other):
@@ -63,7 +61,7 @@ def _first_in_first_out(
     for literal, first, second in ((is_ahead, one, other), (~is_ahead, other, one)):
         left = variables.message_start[first] + variables.transfer(first)
         model.add(variables.message_start[second] >= left).only_enforce_if(literal)
-        ended = variables.end(producer(staged, first))
+        ended = variables.end[producer(staged, first)]
         model.add(variables.start[producer(staged, second)] >= ended).only_enforce_if(literal)
 
 

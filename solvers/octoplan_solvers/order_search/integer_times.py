@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from octoplan_solvers.list_scheduling.scheduler import MEMORY_TOLERANCE
-from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, FloatArray, IntArray
+from octoplan_solvers.ops import FloatArray, IntArray
 from octoplan_solvers.staged import StagedProblem
 
 #: A horizon has at most so many units: what CP-SAT multiplies it with must stay below 2**63.
@@ -34,7 +34,7 @@ class IntegerTimes:
 
     unit_s: Fraction
     exact: bool
-    #: ``(S, 3)`` F, then I or B, then W (0 when fused).
+    #: ``(S, 4)`` F, I, W, B.
     duration: IntArray
     duration_ceil: IntArray
     #: ``(E, 2)``.
@@ -46,7 +46,7 @@ class IntegerTimes:
     @classmethod
     def of(cls, staged: StagedProblem, horizon_s: float) -> IntegerTimes:
         """Choose the unit for makespans of about ``horizon_s`` seconds."""
-        duration_s = class_durations(staged)
+        duration_s = staged.duration_s
         values = np.concatenate([duration_s.ravel(), staged.transfer_s.ravel(), staged.latency_s.ravel()])
         unit = _common_unit(values[values > 0], horizon_s)
         exact = unit is not None
@@ -76,14 +76,6 @@ class IntegerTimes:
         if self.exact:
             return int(np.ceil(seconds / float(self.unit_s) * (1 - _EXACT) - 1e-6)) - 1
         return int(np.floor(seconds / float(self.unit_s) * (1 + _EXACT)))
-
-
-def class_durations(staged: StagedProblem) -> FloatArray:
-    """Return ``(S, 3)`` seconds of F, of I or B, and of W (0 when fused)."""
-    if staged.split_backward:
-        return staged.duration_s[:, [FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT]]
-    zero = np.zeros((staged.num_stages, 1))
-    return np.hstack([staged.duration_s[:, [FORWARD, BACKWARD]], zero])
 
 
 def _common_unit(values: FloatArray, horizon_s: float) -> Fraction | None:

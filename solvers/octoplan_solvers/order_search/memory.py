@@ -9,7 +9,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.order_search.integer_times import RankMemory
-from octoplan_solvers.order_search.variables import Variables, consumer, producer
+from octoplan_solvers.order_search.variables import Message, Variables, consumer, producer
 from octoplan_solvers.order_search.window import AFTER, BEFORE, INSIDE, Op
 
 
@@ -24,25 +24,33 @@ class _Holding:
 
 def add_memory(model: cp_model.CpModel, variables: Variables) -> None:
     """Limit what every rank holds, wherever it has a limit."""
-    staged = variables.window.staged
-    for rank in np.flatnonzero(np.isfinite(staged.memory_limit_bytes)).tolist():
-        if variables.window.ops[rank]:
-            memory = RankMemory.of(staged, rank)
-            _free_before_next(model, variables, rank, memory)
-            if not _is_all_said(variables, rank):
-                _add_cumulative(model, variables, rank, memory)
+    for rank in _limited_ranks(variables):
+        _add_cumulative(model, variables, rank, RankMemory.of(variables.window.staged, rank))
 
 
-def _free_before_next(model: cp_model.CpModel, variables: Variables, rank: int, memory: RankMemory) -> None:
-    """F of microbatch m + k starts after m is freed, if k + 1 microbatches of this stage alone are too many."""
-    staged = variables.window.staged
-    last = 2 if staged.split_backward else 1
-    for stage in np.flatnonzero(staged.stage_rank == rank).tolist():
-        most = _most_in_flight(variables, stage, memory)
-        for op, start in variables.start.items():
-            freeing = stage, last, op[2] - most
-            if op[:2] == (stage, 0) and freeing in variables.start:
-                model.add(start >= variables.end(freeing))
+def add_free_before_next(model: cp_model.CpModel, variables: Variables) -> None:
+    """F of microbatch m + k starts after m is freed, if k + 1 microbatches of this stage alone are too many.
+
+    Holds where each stage runs the microbatches in order; `add_memory` implies it, but not as a precedence.
+    """
+    window = variables.window
+    for rank in _limited_ranks(variables):
+        memory = RankMemory.of(window.staged, rank)
+        for stage in np.flatnonzero(window.staged.stage_rank == rank).tolist():
+            fused = window.is_fused[stage]
+            if window.may_choose[stage].any() or fused.any() != fused.all():
+                continue  # what is freed next need not be the oldest
+            most = _most_in_flight(variables, stage, memory)
+            for microbatch in range(most, window.staged.num_microbatches):
+                forward = stage, 0, microbatch
+                freeing = stage, 1 if fused.all() else 2, microbatch - most
+                if forward in variables.start and freeing in variables.start:
+                    model.add(variables.start[forward] >= variables.end[freeing])
+
+
+def _limited_ranks(variables: Variables) -> list[int]:
+    limited = np.flatnonzero(np.isfinite(variables.window.staged.memory_limit_bytes)).tolist()
+    return [rank for rank in limited if variables.window.ops[rank]]
 
 
 def _most_in_flight(variables: Variables, stage: int, memory: RankMemory) -> int:
@@ -57,20 +65,6 @@ def _most_in_flight(variables: Variables, stage: int, memory: RankMemory) -> int
     if least <= 0 or room < 0:
         return staged.num_microbatches
     return 1 + room // least
-
-
-def _is_all_said(variables: Variables, rank: int) -> bool:
-    """Tell whether `_free_before_next` is enough: one stage, and nothing but its activations and workspace."""
-    staged = variables.window.staged
-    own = np.flatnonzero(staged.stage_rank == rank)
-    if len(own) != 1:
-        return False
-    near = staged.edge_crosses & ((staged.edge_source == own[0]) | (staged.edge_destination == own[0]))
-    split_terms = staged.freed_at_input_bytes[own[0]] + staged.stash_bytes[own[0]]
-    if staged.edge_bytes[near].any() or (staged.split_backward and split_terms != 0):
-        return False
-    room = staged.memory_limit_bytes[rank] - staged.state_bytes[rank]
-    return bool(staged.activation_bytes[own[0]] + staged.workspace_bytes[own[0]] <= room)
 
 
 def _add_cumulative(model: cp_model.CpModel, variables: Variables, rank: int, memory: RankMemory) -> None:
@@ -101,32 +95,40 @@ def _holdings(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_
         yield from _activations(variables, stage, memory)
     for op in variables.window.ops[rank]:
         size = memory.units(float(staged.workspace_bytes[op[0]]))
-        yield _Holding(variables.start[op], variables.end(op), size)
+        yield _Holding(variables.start[op], variables.end[op], size)
     yield from _received(variables, rank, memory)
 
 
 def _activations(variables: Variables, stage: int, memory: RankMemory) -> Iterator[_Holding]:
     """From the start of F to the end of what frees it; the stash from the end of I to the end of W."""
-    staged = variables.window.staged
+    window, staged = variables.window, variables.window.staged
     activation, freed = float(staged.activation_bytes[stage]), float(staged.freed_at_input_bytes[stage])
-    forward, backward, weight = 0, 1, 2
-    if not staged.split_backward:
-        yield from _between(variables, stage, forward, backward, memory.units(activation))
-        return
-    yield from _between(variables, stage, forward, backward, memory.units(freed))
-    yield from _between(variables, stage, forward, weight, memory.units(activation - freed))
-    yield from _between(variables, stage, backward, weight, memory.units(float(staged.stash_bytes[stage])))
+    is_one_op = window.is_fused[stage] & ~window.may_choose[stage]
+    stash = memory.units(float(staged.stash_bytes[stage]))
+    for microbatch in range(staged.num_microbatches):
+        forward, backward, weight = ((stage, kind, microbatch) for kind in range(3))
+        if is_one_op[microbatch]:
+            yield from _between(variables, forward, backward, memory.units(activation))
+        else:
+            yield from _between(variables, forward, backward, memory.units(freed))
+            yield from _between(variables, forward, weight, memory.units(activation - freed))
+            yield from _between(variables, backward, weight, stash)
 
 
-def _between(variables: Variables, stage: int, first: int, last: int, size: int) -> Iterator[_Holding]:
+def _between(variables: Variables, first: Op, last: Op, size: int) -> Iterator[_Holding]:
     """What is held from one op (F: its start, I: its end) to the end of another, as far as the window sees it."""
-    place = variables.window.place[stage]
-    for microbatch in np.flatnonzero((place[first] != AFTER) & (place[last] != BEFORE)).tolist():
-        begin_op, end_op = (stage, first, microbatch), (stage, last, microbatch)
-        begin: cp_model.LinearExprT | None = None
-        if begin_op in variables.start:
-            begin = variables.start[begin_op] + (0 if first == 0 else _duration_ceil(variables, begin_op))
-        yield _Holding(begin, variables.end(end_op) if end_op in variables.start else None, size)
+    if variables.place(first) == AFTER or variables.place(last) == BEFORE or size == 0:
+        return
+    begin: cp_model.LinearExprT | None = None
+    if first in variables.start:
+        begin = variables.start[first] if first[1] == 0 else _end_ceil(variables, first)
+    yield _Holding(begin, variables.end[last] if last in variables.start else None, size)
+
+
+def _end_ceil(variables: Variables, op: Op) -> cp_model.LinearExprT:
+    """End of an op, never rounded to before its true end."""
+    times = variables.window.times
+    return variables.end[op] + int((times.duration_ceil - times.duration)[op[0]].max())
 
 
 def _received(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_Holding]:
@@ -141,16 +143,11 @@ def _received(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_
         yield _Holding(since, until, memory.units(float(staged.edge_bytes[edge])))
 
 
-def _departure_ceil(variables: Variables, message: tuple[int, int, int]) -> cp_model.LinearExprT:
+def _departure_ceil(variables: Variables, message: Message) -> cp_model.LinearExprT:
     """Start of a message, never rounded to before its true start."""
+    if message in variables.message_start:
+        return variables.message_start[message]
     if variables.producer_place[message] == INSIDE:
-        if message in variables.message_start:
-            return variables.message_start[message]
-        sender = producer(variables.window.staged, message)
-        return variables.start[sender] + _duration_ceil(variables, sender)
+        return _end_ceil(variables, producer(variables.window.staged, message))
     assert variables.window.timing is not None
     return int(variables.window.timing.message_start[message])
-
-
-def _duration_ceil(variables: Variables, op: Op) -> int:
-    return int(variables.window.times.duration_ceil[op[0], op[1]])

@@ -10,8 +10,8 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
+from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, encode
 from octoplan_solvers.order_search.constraints import add_constraints
-from octoplan_solvers.order_search.exact_starts import add_exact_starts
 from octoplan_solvers.order_search.variables import Variables, add_variables
 from octoplan_solvers.order_search.window import Op, Window
 from octoplan_solvers.result import Status
@@ -50,12 +50,12 @@ class ModelResult:
     status: Status
     #: No solution has a smaller makespan; None if there is no solution.
     bound: int | None
-    #: Sequences of the window's ops in the best solution.
-    sequences: list[list[Op]] | None
+    #: Op codes of the window on each rank in the best solution.
+    sequences: list[list[int]] | None
 
 
 #: Called at every solution, with the sequences and the bound so far.
-OnSolution = Callable[[list[list[Op]], int], None]
+OnSolution = Callable[[list[list[int]], int], None]
 
 
 def solve_window(
@@ -82,9 +82,7 @@ def solve_window(
     """
     model = cp_model.CpModel()
     variables = add_variables(model, window, largest_makespan, largest_makespan)
-    add_constraints(model, variables)
-    if exact_starts:
-        add_exact_starts(model, variables)
+    add_constraints(model, variables, exact_starts=exact_starts)
     model.add(variables.makespan >= smallest_makespan)
     model.minimize(variables.makespan)
     if hint:
@@ -115,9 +113,12 @@ def _add_hints(model: cp_model.CpModel, variables: Variables) -> None:
     if timing is None:
         return
     for op, variable in variables.start.items():
-        model.add_hint(variable, min(int(timing.start[op]), variables.horizon))
+        if not (op[1] == BACKWARD_WEIGHT and variables.window.is_fused[op[0], op[2]]):
+            model.add_hint(variable, min(int(timing.start[op]), variables.horizon))
     for message, variable in variables.message_start.items():
         model.add_hint(variable, min(int(timing.message_start[message]), variables.horizon))
+    for choice, variable in variables.fused.items():
+        model.add_hint(variable, bool(variables.window.is_fused[choice]))
 
 
 @contextmanager
@@ -149,19 +150,33 @@ class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         super().__init__()
         self._variables = variables
         self._on_solution = on_solution
-        self.sequences: list[list[Op]] | None = None
+        self.sequences: list[list[int]] | None = None
 
     def on_solution_callback(self) -> None:
         """Called by the solver at every improvement."""
-        variables = self._variables
-        num_stages = variables.window.staged.num_stages
-
-        def position(op: Op) -> tuple[int, int, int, int]:
-            begin = int(self.value(variables.start[op]))
-            stage, kind, microbatch = op
-            # Ops without duration at one instant go along their microbatch's path.
-            step = (stage, 2 * num_stages - stage, 2 * num_stages + 1)[kind]
-            return begin, begin + variables.duration(op), step, microbatch
-
-        self.sequences = [sorted(ops, key=position) for ops in variables.window.ops]
+        self.sequences = [self._sequence(ops) for ops in self._variables.window.ops]
         self._on_solution(self.sequences, int(self.best_objective_bound))
+
+    def _sequence(self, ops: list[Op]) -> list[int]:
+        """Return op codes by start; ops without duration at one instant go along their microbatch's path."""
+        num_stages = self._variables.window.staged.num_stages
+        entries = []
+        for op in ops:
+            stage, kind_class, microbatch = op
+            begin, end = (self.value(when[op]) for when in (self._variables.start, self._variables.end))
+            step = (stage, 2 * num_stages - stage, 2 * num_stages + 1)[kind_class]
+            if not (kind_class == BACKWARD_WEIGHT and self._is_fused(stage, microbatch)):
+                entries.append((begin, end, step, microbatch, self._code(op)))
+        return [entry[-1] for entry in sorted(entries)]
+
+    def _is_fused(self, stage: int, microbatch: int) -> bool:
+        choice = self._variables.fused.get((stage, microbatch))
+        if choice is None:
+            return bool(self._variables.window.is_fused[stage, microbatch])
+        return bool(self.value(choice))
+
+    def _code(self, op: Op) -> int:
+        stage, kind, microbatch = op
+        if kind == BACKWARD_INPUT and self._is_fused(stage, microbatch):
+            kind = BACKWARD
+        return encode(stage, kind, microbatch, self._variables.window.staged.num_microbatches)

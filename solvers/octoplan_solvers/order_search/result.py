@@ -19,7 +19,7 @@ TOLERANCE = 1e-9
 class OrderResult:
     """Outcome of one search; an absent objective or bound is None, never 0.
 
-    The bound holds for every order of the same partition and placement whose backwards are all of the job's kind.
+    The bound holds for every order of the same partition and placement, and for every order of its transfers.
     """
 
     status: Status

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from octoplan_solvers.compiled import kernel
 from octoplan_solvers.ops import BACKWARD, NUM_KINDS, IntArray
 from octoplan_solvers.order import Order
 from octoplan_solvers.staged import StagedProblem
@@ -24,7 +24,7 @@ CLASS_OF_KIND = np.array([0, 1, 2, 1], dtype=np.int64)
 class Timing:
     """Start times, and tails: time from the start of an op or a message to the end of all that follows it."""
 
-    #: ``(S, 3, M)``.
+    #: ``(S, 3, M)``; 0 where there is no W.
     start: Any
     tail: Any
     #: ``(E, 2, M)``.
@@ -39,7 +39,7 @@ def time_order(staged: StagedProblem, order: Order, duration: Any, transfer: Any
     Parameters
     ----------
     duration, transfer, latency:
-        ``(S, 3)``, ``(E, 2)``, ``(E, 2)`` times, all integers or all floats.
+        ``(S, 4)`` by kind, ``(E, 2)``, ``(E, 2)`` times, all integers or all floats.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def edges_by_stage(ends: IntArray, num_stages: int) -> tuple[IntArray, IntArray]
     return begin, edges
 
 
-@njit(cache=True)
+@kernel
 def timing_kernel(
     ops: Any,
     rank_begin: Any,
@@ -137,7 +137,7 @@ def timing_kernel(
         slot, kind = ops[index] // NUM_KINDS, ops[index] % NUM_KINDS
         kind_class = 1 if kind == BACKWARD else kind
         stage, microbatch = slot // num_microbatches, slot % num_microbatches
-        end = start[stage, kind_class, microbatch] + duration[stage, kind_class]
+        end = start[stage, kind_class, microbatch] + duration[stage, kind]
         makespan = max(makespan, end)
         count = 0
         if not is_last[index]:
@@ -153,7 +153,9 @@ def timing_kernel(
             kind = ops[ready[i]] % NUM_KINDS
             other_class = 1 if kind == BACKWARD else kind
             other, other_microbatch = slot // num_microbatches, slot % num_microbatches
-            start[other, other_class, other_microbatch] = max(start[other, other_class, other_microbatch], end)
+            start[other, other_class, other_microbatch] = max(
+                start[other, other_class, other_microbatch], end
+            )
         if kind_class < 2:
             first = out_begin[stage] if kind_class == 0 else in_begin[stage]
             last = out_begin[stage + 1] if kind_class == 0 else in_begin[stage + 1]
@@ -182,6 +184,7 @@ def timing_kernel(
     for position in range(done - 1, -1, -1):
         index = sequence[position]
         slot, kind = ops[index] // NUM_KINDS, ops[index] % NUM_KINDS
+        own_kind = kind
         kind_class = 1 if kind == BACKWARD else kind
         stage, microbatch = slot // num_microbatches, slot % num_microbatches
         rest = zero
@@ -203,5 +206,5 @@ def timing_kernel(
                     message_tail[edge, kind_class, microbatch] = path
                     pair_tail[pair] = path
                 rest = max(rest, path)
-        tail[stage, kind_class, microbatch] = duration[stage, kind_class] + rest
+        tail[stage, kind_class, microbatch] = duration[stage, own_kind] + rest
     return start, tail, message_start, message_tail, makespan, done

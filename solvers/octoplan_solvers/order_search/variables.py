@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from octoplan_solvers.ops import IntArray
+from octoplan_solvers.ops import BACKWARD_WEIGHT, FORWARD, IntArray
 from octoplan_solvers.order_search.window import INSIDE, Op, Window
 from octoplan_solvers.staged import StagedProblem
 
@@ -25,19 +25,17 @@ class Variables:
     #: No time in the model is later.
     horizon: int
     start: dict[Op, cp_model.IntVar]
+    #: Length and end of every op inside.
+    length: dict[Op, cp_model.LinearExprT]
+    end: dict[Op, cp_model.LinearExprT]
+    #: Whether a backward is one B, by stage and microbatch, where there is a choice. Then W takes no time and starts
+    #: at the end of B, so that what W frees is freed then.
+    fused: dict[tuple[int, int], cp_model.IntVar]
     message_start: dict[Message, cp_model.IntVar]
     makespan: cp_model.IntVar
     #: ``(E, 2, M)``: place of each message's producer and consumer.
     producer_place: IntArray
     consumer_place: IntArray
-
-    def duration(self, op: Op) -> int:
-        """Units that an op takes."""
-        return int(self.window.times.duration[op[0], op[1]])
-
-    def end(self, op: Op) -> cp_model.LinearExprT:
-        """End of an op inside."""
-        return self.start[op] + self.duration(op)
 
     def place(self, op: Op) -> int:
         """Tell whether an op is before, inside or after the window."""
@@ -60,7 +58,7 @@ class Variables:
         """Start of a message whose producer is inside."""
         if message in self.message_start:
             return self.message_start[message]
-        return self.end(producer(self.window.staged, message))
+        return self.end[producer(self.window.staged, message)]
 
     def queued(self) -> dict[int, list[Message]]:
         """Messages that may have to queue, by directed rank pair."""
@@ -78,17 +76,49 @@ def add_variables(model: cp_model.CpModel, window: Window, horizon: int, largest
         for rank, ops in enumerate(window.ops)
         for op in ops
     }
+    fused = {
+        (stage, microbatch): model.new_bool_var(f"fused{stage, microbatch}")
+        for stage, microbatch in np.argwhere(window.may_choose).tolist()
+    }
+    length = {op: _length(window, op, fused.get((op[0], op[2]))) for op in start}
+    end = {op: _end(model, start[op], length[op], horizon) for op in start}
     source, destination = staged.edge_source, staged.edge_destination
     producer_place = np.stack([place[source, 0], place[destination, 1]], axis=1)
     consumer_place = np.stack([place[destination, 0], place[source, 1]], axis=1)
     queued = np.isin(staged.edge_pair, list(queued_pairs(staged)))
-    inside = queued[:, :, None] & (producer_place == INSIDE)
     messages = {
         (edge, direction, microbatch): model.new_int_var(0, horizon, f"message{edge, direction, microbatch}")
-        for edge, direction, microbatch in np.argwhere(inside).tolist()
+        for edge, direction, microbatch in np.argwhere(
+            queued[:, :, None] & (producer_place == INSIDE)
+        ).tolist()
     }
     makespan = model.new_int_var(0, largest_makespan, "makespan")
-    return Variables(window, horizon, start, messages, makespan, producer_place, consumer_place)
+    return Variables(
+        window, horizon, start, length, end, fused, messages, makespan, producer_place, consumer_place
+    )
+
+
+def _length(window: Window, op: Op, fused: cp_model.IntVar | None) -> cp_model.LinearExprT:
+    stage, kind, microbatch = op
+    forward, apart, weight, together = window.times.duration[stage].tolist()
+    if kind == FORWARD:
+        return int(forward)
+    if kind == BACKWARD_WEIGHT:
+        return int(weight) if fused is None else weight - weight * fused
+    if fused is None:
+        return int(together if window.is_fused[stage, microbatch] else apart)
+    return apart + (together - apart) * fused
+
+
+def _end(
+    model: cp_model.CpModel, start: cp_model.IntVar, length: cp_model.LinearExprT, horizon: int
+) -> cp_model.LinearExprT:
+    """Return the end as an expression of one variable, as intervals want it."""
+    if isinstance(length, int):
+        return start + length
+    end = model.new_int_var(0, horizon, "")
+    model.add(end == start + length)
+    return end
 
 
 def producer(staged: StagedProblem, message: Message) -> Op:
@@ -134,8 +164,8 @@ def queued_pairs(staged: StagedProblem) -> set[int]:
         used = [(int(edge), int(way)) for edge, way in np.argwhere(staged.edge_pair == pair)]
         producers = [producer(staged, (edge, way, 0))[:2] for edge, way in used]
         longest = max(staged.transfer_s[use] for use in used)
-        backward = 1 if staged.split_backward else 3
-        shortest = min(staged.duration_s[stage, backward * way] for stage, way in producers)
+        kinds = [(0, 0), (1, 3)] if staged.split_backward else [(0, 0), (3, 3)]
+        shortest = min(staged.duration_s[stage, kind] for stage, way in producers for kind in kinds[way])
         if longest > 0 and (longest > shortest or len(set(producers)) < len(producers)):
             queued.add(pair)
     return queued

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from octoplan_schemas import Cluster, Link, load
 
 from octoplan.cost_model import DEVICES, Operator, Roofline, Work, layer_cost
+from octoplan_schemas import Cluster, Link, load
 
 CLUSTERS = Path(__file__).parents[3] / "examples" / "clusters"
 ROOFLINE = Roofline(peak_flops=1000.0, memory_bandwidth=100.0, compute_efficiency=0.5, memory_efficiency=0.8)

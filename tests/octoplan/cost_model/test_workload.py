@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from octoplan_schemas import InputError
 
 from octoplan.cost_model import Workload
+from octoplan_schemas import InputError
 
 
 @given(st.integers(1, 60), st.none() | st.integers(1, 80))

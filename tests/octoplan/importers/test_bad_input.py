@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from octoplan_schemas import InputError
 
 from octoplan.importers import ImportOptions, import_model
+from octoplan_schemas import InputError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ABSENT = object()

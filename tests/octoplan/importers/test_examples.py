@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from octoplan_schemas import Cluster, ModelGraph, load, save
-from octoplan_schemas.files import read_json
 
 from octoplan.cost_model import DEVICES, parameter_count
 from octoplan.importers import ImportOptions, import_model
 from octoplan.importers.config_source import config_architecture
+from octoplan_schemas import Cluster, ModelGraph, load, save
+from octoplan_schemas.files import read_json
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CONFIGS = sorted((EXAMPLES / "configs").glob("*.json"))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from octoplan_schemas import InputError, ModelGraph
 
 from octoplan.importers import import_model
+from octoplan_schemas import InputError, ModelGraph
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FILES = sorted((EXAMPLES / "configs").glob("*.json")) + sorted((EXAMPLES / "profiles").glob("*.json"))

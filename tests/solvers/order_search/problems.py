@@ -44,7 +44,10 @@ def equal_sizes_problem(
         ranks,
         num_microbatches,
         times=np.stack(
-            [np.broadcast_to(np.asarray(t, float), len(ranks)) for t in (forward, backward_input, backward_weight)]
+            [
+                np.broadcast_to(np.asarray(t, float), len(ranks))
+                for t in (forward, backward_input, backward_weight)
+            ]
         ),
         latency=np.full((num_ranks, num_ranks), latency),
         limit=np.full(num_ranks, float(room)),
