@@ -64,7 +64,9 @@ def main() -> int:
     parser.add_argument("--evaluations", type=int, default=300, help="of each compilation; 0: do not compile")
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.problems)
-    run = partial(examine, solvers=options.solvers, seconds=options.solver_seconds, evaluations=options.evaluations)
+    run = partial(
+        examine, solvers=options.solvers, seconds=options.solver_seconds, evaluations=options.evaluations
+    )
     outcomes = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for outcome in pool.imap_unordered(run, seeds):
@@ -158,7 +160,9 @@ def print_search(outcomes: list[Outcome]) -> None:
     seconds = sorted(outcome.search_s for outcome in outcomes)
     infeasible = sum(outcome.is_infeasible for outcome in outcomes)
     open_ = sum(not outcome.is_exact for outcome in outcomes)
-    print(f"\n{len(outcomes)} problems: no plan fits in {infeasible}; optimum bracketed, not exact, in {open_}")
+    print(
+        f"\n{len(outcomes)} problems: no plan fits in {infeasible}; optimum bracketed, not exact, in {open_}"
+    )
     print(
         f"exhaustive search, seconds: mean {fmean(seconds):.3f}, median {median(seconds):.3f}, "
         f"99% {seconds[int(0.99 * len(seconds))]:.2f}, max {seconds[-1]:.2f}; "
@@ -175,7 +179,9 @@ def print_bounds(outcomes: list[Outcome]) -> None:
         for name, bound_s in outcome.bounds.items():
             gaps[name].append(outcome.optimum_s / bound_s - 1 if bound_s > 0 else math.inf)
             wins[name] += bound_s >= outcome.bounds[STRONGEST] * (1 - TOLERANCE)
-    print(f"\n{'gap to the optimum':24}{'mean':>9}{'median':>9}{'max':>9}{'tight':>8}{'zero':>8}{'strongest':>11}")
+    print(
+        f"\n{'gap to the optimum':24}{'mean':>9}{'median':>9}{'max':>9}{'tight':>8}{'zero':>8}{'strongest':>11}"
+    )
     for name, values in sorted(gaps.items(), key=lambda item: median(item[1])):
         finite = [value for value in values if math.isfinite(value)]
         tight = sum(value <= 1e-6 for value in values)
@@ -195,7 +201,9 @@ def print_plans(outcomes: list[Outcome], evaluations: int) -> None:
         for outcome in feasible
         if outcome.plan_s is not None and outcome.optimum_s is not None
     }
-    print(f"\ncompiled with {evaluations} evaluations: a plan for {len(excess)} of {len(feasible)}; missed: {missed}")
+    print(
+        f"\ncompiled with {evaluations} evaluations: a plan for {len(excess)} of {len(feasible)}; missed: {missed}"
+    )
     for label, most in (("optimal", TOLERANCE), ("within 1%", 0.01), ("within 5%", 0.05)):
         print(f"  {label:10}{sum(value <= most for value in excess.values()) / max(1, len(excess)):7.1%}")
     worst = sorted(excess.items(), key=lambda item: -item[1])[:5]

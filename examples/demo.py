@@ -28,7 +28,9 @@ def main() -> int:
     """Run the demo; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of search (default 10)")
-    parser.add_argument("--output", type=Path, default=HERE.parent / "out" / "demo", help="folder for the files")
+    parser.add_argument(
+        "--output", type=Path, default=HERE.parent / "out" / "demo", help="folder for the files"
+    )
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
 
@@ -93,7 +95,9 @@ def print_comparison(plans: dict[str, octoplan.Plan]) -> None:
 
 def train(folder: Path) -> int:
     """Run the plan with torch on a miniature of the model, and compare with a single process."""
-    console.print("training a miniature with this plan: 4 processes, 3 optimizer steps, against a single process")
+    console.print(
+        "training a miniature with this plan: 4 processes, 3 optimizer steps, against a single process"
+    )
     command = [sys.executable, "-m", "octoplan.cli", "run", "plan.json", "--model", "model.json"]
     return subprocess.run([*command, "--steps", "3", "--verify"], cwd=folder, check=False).returncode
 

@@ -12,10 +12,12 @@ The verbs of the command line are plain functions::
 """
 
 from octoplan.checking import check, is_feasible, predict_again, simulate
-from octoplan.compiler import CompileOptions, Progress, compile_plan
+from octoplan.compile_options import CompileOptions, Progress, compile_options
+from octoplan.compiler import compile_plan, emit_model
 from octoplan.documents import load_cluster, load_plan
 from octoplan.errors import InfeasibleError
 from octoplan.importers import ImportOptions, import_model
+from octoplan.job_file import load_job
 from octoplan.picture import timeline_of
 from octoplan.report.timeline import draw_timeline
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, save
@@ -30,11 +32,14 @@ __all__ = [
     "Plan",
     "Progress",
     "check",
+    "compile_options",
     "compile_plan",
     "draw_timeline",
+    "emit_model",
     "import_model",
     "is_feasible",
     "load_cluster",
+    "load_job",
     "load_plan",
     "predict_again",
     "save",

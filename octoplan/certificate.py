@@ -1,4 +1,4 @@
-"""The certificate of a plan: the strongest lower bound known, from formulas and from CP-SAT."""
+"""The certificate of a plan: the strongest lower bound known, from formulas and from a placement solver."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from octoplan_solvers import cp_sat
 from octoplan_solvers.bounds import Bound, lower_bounds
-from octoplan_solvers.cp_sat import solve_placement
 from octoplan_solvers.problem import Assignment, PipelineProblem
+from octoplan_solvers.registry import DEFAULT_SOLVER, list_solvers, solve_assignment
 from octoplan_solvers.result import SolverResult
 
 
@@ -30,6 +31,7 @@ def certify(
     *,
     time_limit_s: float,
     seed: int,
+    solver: str = DEFAULT_SOLVER,
     deterministic: bool = False,
     hint: Assignment | None = None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -38,18 +40,28 @@ def certify(
 
     Parameters
     ----------
+    solver:
+        Name of a placement solver (contract, section 8). One whose objective is no bound of the makespan only
+        suggests assignments.
     deterministic:
-        Count the limit in CP-SAT's deterministic time and use one worker: the same result every time.
+        Count CP-SAT's limit in its deterministic time and use one worker: the same result every time.
     should_stop:
         Asked ten times a second; True ends the search with what it has.
     """
     formula = strongest_formula(problem)
     if time_limit_s <= 0:
         return Certificate(formula, None)
-    master = _interruptible(problem, time_limit_s, seed, deterministic, hint, should_stop)
-    if master.bound_s is not None and master.bound_s > formula.seconds:
-        return Certificate(Bound("cp-sat-placement", master.bound_s), master)
+    if solver == DEFAULT_SOLVER:
+        master = _interruptible(problem, time_limit_s, seed, deterministic, hint, should_stop)
+    else:
+        master = solve_assignment(problem, solver=solver, time_limit_s=time_limit_s, seed=seed, hint=hint)
+    if master.bound_s is not None and master.bound_s > formula.seconds and _bounds_makespan(solver):
+        return Certificate(Bound(f"{solver}-placement", master.bound_s), master)
     return Certificate(formula, master)
+
+
+def _bounds_makespan(solver: str) -> bool:
+    return any(info.name == solver and info.objective == "makespan bound" for info in list_solvers())
 
 
 def _interruptible(
@@ -67,7 +79,7 @@ def _interruptible(
     def run() -> None:
         try:
             results.append(
-                solve_placement(
+                cp_sat.solve_placement(
                     problem,
                     time_limit_s=time_limit_s,
                     seed=seed,

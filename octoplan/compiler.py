@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ import numpy as np
 from octoplan.baseline_plans import baseline_problem, run_baseline
 from octoplan.baselines import BASELINES, Strategy, parse_strategy
 from octoplan.certificate import Certificate, certify, strongest_formula
+from octoplan.compile_options import CompileOptions, Progress, check_compile_options
 from octoplan.errors import InfeasibleError
-from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT, MemoryLimit
+from octoplan.job_constraints import placement_constraints
+from octoplan.memory_limit import MemoryLimit
 from octoplan.ordering import OrderedPlan
 from octoplan.plan_writer import PlanInputs, write_plan
 from octoplan.problem_builder import build_problem
 from octoplan.tuner import Budget, Candidate, Pricer, SearchTrace, search, starting_assignments, warm_up
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, PlanJob
+from octoplan_solvers import registry
 from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.problem import PipelineProblem
 
@@ -29,53 +32,6 @@ _MASTER_SHARE = 0.3
 _DETERMINISTIC_MASTER_S = 2.0
 #: Ranks times microbatches from which building the zero-bubble baselines takes seconds.
 _MANY_SLOTS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a long compilation is doing."""
-
-    phase: str
-    best_makespan_s: float | None = None
-    lower_bound_s: float | None = None
-    num_evaluations: int = 0
-    spent: float = 0.0
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """What the command line's flags hold.
-
-    Parameters
-    ----------
-    microbatches:
-        Microbatches of one optimizer step.
-    strategy:
-        ``octoplan`` or a baseline such as ``1f1b:balanced`` or ``interleaved-1f1b:v=4``.
-    backward:
-        ``split`` or ``fused``; baselines have their own.
-    max_stages_per_device:
-        Stages that a rank may hold; baselines have their own.
-    memory_limit:
-        Bytes, ``"90%"``, ``"1f1b:1.5"``, ``"none"`` (contract, section 6).
-    time_limit_s:
-        Seconds of search. Ignored where ``max_evaluations`` is given.
-    max_evaluations:
-        End the search after so many candidates; with ``seed`` the plan is then reproducible byte for byte.
-    on_progress, should_stop:
-        Called during the search; ``should_stop`` ends it with the best plan so far.
-    """
-
-    microbatches: int
-    strategy: str = "octoplan"
-    backward: str = "split"
-    max_stages_per_device: int = 4
-    memory_limit: str | float | None = DEFAULT_MEMORY_LIMIT
-    time_limit_s: float = 10.0
-    seed: int = 0
-    max_evaluations: int | None = None
-    on_progress: Callable[[Progress], None] = lambda progress: None
-    should_stop: Callable[[], bool] = lambda: False
 
 
 def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -> Plan:
@@ -111,18 +67,21 @@ def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -
     return write_plan(PlanInputs(model, cluster, job), ordered, certificate.bound, provenance)
 
 
-def check_compile_options(options: CompileOptions) -> None:
-    """Refuse values out of range, naming the field."""
-    for field in ("microbatches", "max_stages_per_device", "max_evaluations"):
-        value = getattr(options, field)
-        if value is not None and value < 1:
-            raise InputError(f"must be at least 1, not {value}", field=field)
-    if options.backward not in ("split", "fused"):
-        raise InputError(f"must be split or fused, not {options.backward!r}", field="backward")
-    if not 0 <= options.time_limit_s < float("inf"):
-        raise InputError(f"must be at least 0 seconds, not {options.time_limit_s}", field="time_limit")
-    if options.seed < 0:
-        raise InputError(f"must be at least 0, not {options.seed}", field="seed")
+def emit_model(model: ModelGraph, cluster: Cluster, options: CompileOptions, path: str | Path) -> None:
+    """Write the partition and placement model of a job: ``.mps`` or ``.lp`` (MILP), ``.pb.txt`` (CP-SAT).
+
+    Raises
+    ------
+    InputError
+        If the name ends otherwise, or the file cannot be written.
+    """
+    check_compile_options(options)
+    try:
+        registry.emit_model(_limited_problem(model, cluster, options), path)
+    except ValueError as error:
+        raise InputError(str(error), source=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
 
 
 def _limited_problem(model: ModelGraph, cluster: Cluster, options: CompileOptions) -> PipelineProblem:
@@ -134,6 +93,13 @@ def _limited_problem(model: ModelGraph, cluster: Cluster, options: CompileOption
         split_backward=options.backward == "split",
         max_stages_per_rank=options.max_stages_per_device,
     )
+    constraints = placement_constraints(
+        options.constraints,
+        problem.layer_names,
+        num_ranks=problem.num_ranks,
+        max_stages_per_rank=options.max_stages_per_device,
+    )
+    problem = replace(problem, constraints=constraints)
     limit = MemoryLimit.parse(options.memory_limit)
     if limit.kind == "1f1b":
         return replace(problem, dynamic_limit_bytes=limit.value * balanced_1f1b_dynamic_peak(problem, model))
@@ -168,6 +134,13 @@ def _compile_baseline(
             f"{excess[rank]:,.0f} more than its limit of {ordered.staged.memory_limit_bytes[rank]:,.0f}; "
             "raise --memory-limit, or take another strategy"
         )
+    broken = problem.constraints.violations(ordered.staged.assignment, problem.layer_names)
+    if problem.constraints.max_in_flight:
+        broken.append("max_in_flight: a published order does not look at it")
+    if broken:
+        raise InfeasibleError(
+            f"{strategy} does not keep the constraints: {broken[0]}; use --strategy octoplan"
+        )
     bound = strongest_formula(baseline_problem(problem, strategy))
     return ordered, Certificate(bound, None)
 
@@ -185,6 +158,7 @@ def _compile_octoplan(
         problem,
         time_limit_s=_DETERMINISTIC_MASTER_S if deterministic else _MASTER_SHARE * options.time_limit_s,
         seed=options.seed,
+        solver=options.solver,
         deterministic=deterministic,
         should_stop=options.should_stop,
     )
@@ -219,7 +193,9 @@ def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
 
     On large problems only the methods whose orders cost nothing to build.
     """
-    plans = []
+    plans: list[OrderedPlan] = []
+    if problem.constraints.max_in_flight:
+        return plans
     is_large = problem.num_ranks * problem.num_microbatches > _MANY_SLOTS
     for name in BASELINES:
         for partition in ("uniform", "balanced"):
@@ -230,9 +206,11 @@ def _floor(problem: PipelineProblem, model: ModelGraph) -> list[OrderedPlan]:
             if own.split_backward and (is_large or not problem.split_backward):
                 continue
             try:
-                plans.append(run_baseline(problem, model, strategy))
+                plan = run_baseline(problem, model, strategy)
             except InputError:
                 continue  # the method does not admit these sizes
+            if not problem.constraints.violations(plan.staged.assignment):
+                plans.append(plan)
     return plans
 
 
@@ -246,6 +224,9 @@ def _why_infeasible(pricer: Pricer, problem: PipelineProblem, certificate: Certi
     closest = pricer.least_short
     master = certificate.master
     proved = total > limit or (master is not None and master.status == "infeasible")
+    if master is not None and master.conflict:
+        remedy = f"; {master.remedy}" if master.remedy else ""
+        return f"no plan exists: these cannot hold together: {'; '.join(master.conflict)}{remedy}"
     text = "no plan fits into memory" if proved else "no plan was found that fits into memory"
     if closest is not None:
         text += f": in the closest partition {closest}"
@@ -273,7 +254,7 @@ def _provenance(
     entry: dict[str, Any] = {"strategy": str(strategy), "octoplan": version("octoplan"), "seed": options.seed}
     if strategy.is_baseline:
         return entry
-    entry["solvers"] = {"ortools": version("ortools")}
+    entry["solvers"] = {options.solver: _solver_version(options.solver)}
     if certificate.master is not None:
         entry["master"] = {"status": certificate.master.status}
     if trace is not None:
@@ -283,3 +264,7 @@ def _provenance(
     else:
         entry["max_evaluations"] = options.max_evaluations
     return entry
+
+
+def _solver_version(name: str) -> str:
+    return next((info.version for info in registry.list_solvers() if info.name == name), "unknown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,10 @@ import octoplan
 from octoplan.cli import console
 from octoplan.cli import options as flags
 from octoplan.cli.run_command import run
-from octoplan.memory_limit import DEFAULT_MEMORY_LIMIT
 from octoplan.problem_builder import require_same_inputs
 from octoplan.report.timeline import require_known_ending
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, load, save
+from octoplan_solvers.registry import list_solvers
 
 PlanOutput = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the plan.")]
 
@@ -71,25 +72,51 @@ def model(
 def compile_(
     model: flags.ModelSource,
     cluster: flags.ClusterFile,
-    microbatches: Annotated[int, typer.Option("--microbatches", help="Microbatches of one optimizer step.")],
     output: PlanOutput,
+    microbatches: Annotated[
+        int | None, typer.Option("--microbatches", help="Microbatches of one optimizer step.")
+    ] = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="octoplan, or a baseline such as 1f1b:balanced or zb-v.")
-    ] = "octoplan",
+        str | None,
+        typer.Option("--strategy", help="octoplan (default), or a baseline: 1f1b:balanced, zb-v, ..."),
+    ] = None,
     backward: Annotated[
-        str, typer.Option("--backward", metavar="split|fused", help="One backward op or two.")
-    ] = "split",
+        str | None,
+        typer.Option("--backward", metavar="split|fused", help="Two backward ops (default) or one."),
+    ] = None,
     max_stages_per_device: Annotated[
-        int, typer.Option("--max-stages-per-device", help="Stages a rank may hold.")
-    ] = 4,
+        int | None, typer.Option("--max-stages-per-device", help="Stages that a rank may hold (default 4).")
+    ] = None,
     memory_limit: Annotated[
-        str, typer.Option("--memory-limit", help="Bytes, 90%, 1f1b:1.5 (times balanced 1F1B's peak) or none.")
-    ] = DEFAULT_MEMORY_LIMIT,
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds of search.")] = 10.0,
+        str | None,
+        typer.Option(
+            "--memory-limit",
+            help="Bytes, 90%, 1f1b:1.5 (times balanced 1F1B's peak) or none (default 95%).",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="Seconds of search (default 10).")
+    ] = None,
     max_evaluations: Annotated[
         int | None, typer.Option("--max-evaluations", help="End after so many candidates: reproducible.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the search (default 0).")] = None,
+    solver: Annotated[
+        str | None,
+        typer.Option("--solver", help="Placement solver (default cp-sat); octoplan solvers lists them."),
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option(
+            "--job", metavar="FILE", help="Options and constraints, JSON or YAML; flags override it."
+        ),
+    ] = None,
+    emit_model: Annotated[
+        Path | None,
+        typer.Option(
+            "--emit-model", metavar="FILE", help="Write the constraint model: .mps, .lp or .pb.txt."
+        ),
+    ] = None,
     config: flags.ConfigFile = None,
     sequence_length: flags.SequenceLength = None,
     micro_batch_size: flags.MicroBatchSize = None,
@@ -101,7 +128,7 @@ def compile_(
         bool, typer.Option("--timeline", help="With --json: every op's start and end.")
     ] = False,
     json_output: flags.Json = False,
-) -> None:
+) -> int:
     """Compile a plan: cut the model, place the parts, order the work."""
     devices = load(cluster, Cluster)
     graph = octoplan.import_model(
@@ -118,29 +145,47 @@ def compile_(
         ),
     )
     _require_writable(output)
-    with console.compile_progress(quiet=json_output) as (on_progress, should_stop):
-        plan = octoplan.compile_plan(
-            graph,
-            devices,
-            octoplan.CompileOptions(
-                microbatches=microbatches,
-                strategy=strategy,
-                backward=backward,
-                max_stages_per_device=max_stages_per_device,
-                memory_limit=memory_limit,
-                time_limit_s=time_limit,
-                seed=seed,
-                max_evaluations=max_evaluations,
-                on_progress=on_progress,
-                should_stop=should_stop,
-            ),
-        )
+    given = {
+        "microbatches": microbatches,
+        "strategy": strategy,
+        "backward": backward,
+        "max_stages_per_device": max_stages_per_device,
+        "memory_limit": memory_limit,
+        "time_limit_s": time_limit,
+        "max_evaluations": max_evaluations,
+        "seed": seed,
+        "solver": solver,
+    }
+    options = octoplan.compile_options(None if job is None else octoplan.load_job(job), **given)
+    if emit_model is not None:
+        octoplan.emit_model(graph, devices, options, emit_model)
+    try:
+        with console.compile_progress(quiet=json_output) as (on_progress, should_stop):
+            plan = octoplan.compile_plan(
+                graph, devices, replace(options, on_progress=on_progress, should_stop=should_stop)
+            )
+    except octoplan.InfeasibleError as error:
+        if json_output:
+            console.print_json({"feasible": False, "reason": str(error)})
+        raise
     save(output, plan)
     if json_output:
         simulation = octoplan.simulate(plan, graph, devices) if timeline else None
         console.print_json(console.prediction_json(plan.predicted, True, simulation))
     else:
-        console.print_prediction(f"{output}: {graph.name} on {devices.name}, {strategy}", plan.predicted)
+        console.print_prediction(
+            f"{output}: {graph.name} on {devices.name}, {plan.provenance.strategy}", plan.predicted
+        )
+    return 0
+
+
+def solvers(json_output: flags.Json = False) -> None:
+    """List the placement solvers: what is installed, versions, and what each can do."""
+    infos = list_solvers()
+    if json_output:
+        console.print_json([asdict(info) for info in infos])
+        return
+    console.print_solvers(infos)
 
 
 def simulate(
@@ -247,6 +292,7 @@ def show(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "model": model,
     "compile": compile_,
+    "solvers": solvers,
     "simulate": simulate,
     "check": check,
     "show": show,

@@ -18,6 +18,7 @@ from rich.table import Table
 import octoplan
 from octoplan.simulator import Simulation
 from octoplan_schemas import Prediction
+from octoplan_solvers.registry import SolverInfo
 
 out = Console()
 err = Console(stderr=True)
@@ -81,6 +82,23 @@ def print_prediction(title: str, predicted: Prediction) -> None:
         soft_wrap=True,
         highlight=False,
     )
+
+
+def print_solvers(infos: list[SolverInfo]) -> None:
+    """Print one row per solver."""
+    table = Table(title="placement solvers", title_justify="left")
+    for column in ("name", "installed", "version", "minimises", "bound if stopped", "constraints"):
+        table.add_column(column)
+    for info in infos:
+        table.add_row(
+            info.name,
+            "yes" if info.available else "no",
+            info.version,
+            info.objective,
+            "yes" if info.bounds else "no",
+            info.constraints,
+        )
+    out.print(table)
 
 
 def prediction_json(

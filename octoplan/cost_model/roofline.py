@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octoplan_schemas import Link, OpCost
-
 from octoplan.cost_model.operator import Operator, Work
+from octoplan_schemas import Link, OpCost
 
 #: Share of the peak flop/s that large bfloat16 products reach in training.
 DEFAULT_COMPUTE_EFFICIENCY = 0.6

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from octoplan_schemas import InputError
-
 from octoplan.importers.options import MAXIMUM_COUNT
+from octoplan_schemas import InputError
 
 #: No real model has more layers; a larger count is a mistake, and would only keep everybody waiting.
 MAXIMUM_LAYERS = 100_000

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from octoplan_schemas import InputError, ModelGraph
-
 from octoplan.cost_model import Architecture, Workload
 from octoplan.importers.config_fields import ConfigFields
 from octoplan.importers.graph import roofline_graph
@@ -17,6 +15,7 @@ from octoplan.importers.options import (
     Granularity,
     ImportOptions,
 )
+from octoplan_schemas import InputError, ModelGraph
 
 
 def import_config(document: dict[str, Any], path: Path, options: ImportOptions) -> ModelGraph:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Literal
 
-from octoplan_schemas import Layer, ModelGraph, OpCost, SkipEdge
-
 from octoplan.cost_model import (
     DEFAULT_COMPUTE_EFFICIENCY,
     DEVICES,
@@ -20,6 +18,7 @@ from octoplan.cost_model import (
 )
 from octoplan.cost_model.workload import BF16_BYTES
 from octoplan.importers.options import ImportOptions
+from octoplan_schemas import Layer, ModelGraph, OpCost, SkipEdge
 
 
 def roofline_graph(architecture: Architecture, workload: Workload, options: ImportOptions) -> ModelGraph:

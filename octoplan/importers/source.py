@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from octoplan_schemas import InputError, ModelGraph
-from octoplan_schemas.files import read_json
-
 from octoplan.importers.config_source import import_config
 from octoplan.importers.options import ImportOptions, check_options
 from octoplan.importers.timing_table import import_table
+from octoplan_schemas import InputError, ModelGraph
+from octoplan_schemas.files import read_json
 
 _EXPECTED = (
     f"expected a model graph ({ModelGraph.FORMAT}), a Hugging Face config.json (with model_type), "

@@ -10,15 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from octoplan_schemas import ANY_DEVICE_TYPE, InputError, Layer, ModelGraph, OpCost
-from octoplan_schemas.files import read_json
-
 from octoplan.cost_model import Architecture, Workload
 from octoplan.importers.config_fields import MAXIMUM_LAYERS, ConfigFields
 from octoplan.importers.config_source import config_architecture
 from octoplan.importers.graph import build_graph
 from octoplan.importers.huggingface.common import EMBEDDING, HEAD
 from octoplan.importers.options import DEFAULT_MICRO_BATCH_SIZE, ImportOptions
+from octoplan_schemas import ANY_DEVICE_TYPE, InputError, Layer, ModelGraph, OpCost
+from octoplan_schemas.files import read_json
 
 #: Kinds that a symbol of the pattern stands for; the first is what it means without a config.
 _SYMBOLS = {

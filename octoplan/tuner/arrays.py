@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from octoplan_solvers.list_scheduling.scheduler import MEMORY_TOLERANCE
 from octoplan_solvers.ops import FloatArray, IntArray
 from octoplan_solvers.problem import PipelineProblem
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 class ProblemArrays(NamedTuple):
@@ -45,9 +48,9 @@ class ProblemArrays(NamedTuple):
     #: ``(R,)`` microbatches with live activations that a rank may hold.
     rank_max_in_flight: IntArray
     #: ``(L, R)`` where a layer may run; ``(L,)`` whether a stage must not, or must, begin at a layer.
-    may_run: npt.NDArray[np.bool_]
-    no_cut: npt.NDArray[np.bool_]
-    must_cut: npt.NDArray[np.bool_]
+    may_run: BoolArray
+    no_cut: BoolArray
+    must_cut: BoolArray
     #: ``(K, 3)`` pairs of layers, and 1 if they share a rank, 0 if they must not.
     rank_relations: IntArray
     min_stages_per_rank: int
@@ -56,14 +59,15 @@ class ProblemArrays(NamedTuple):
 
 def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
     """Build the tuple once per problem."""
-    num_layers, num_ranks = problem.num_layers, problem.num_ranks
     limited = bool(np.isfinite(problem.memory_limit_bytes).any() or np.isfinite(problem.dynamic_limit_bytes))
     limit = problem.memory_limit_bytes
+    may_run, no_cut, must_cut, relations = _constraint_arrays(problem)
+    rule = problem.constraints.stages_per_rank
     return ProblemArrays(
-        num_ranks=num_ranks,
+        num_ranks=problem.num_ranks,
         num_microbatches=problem.num_microbatches,
         split=problem.split_backward,
-        max_stages_per_rank=problem.max_stages_per_rank,
+        max_stages_per_rank=min(problem.max_stages_per_rank, rule.max or problem.max_stages_per_rank),
         forward=_prefix(problem.forward_s),
         backward_input=_prefix(problem.backward_input_s),
         backward_weight=_prefix(problem.backward_weight_s),
@@ -83,14 +87,36 @@ def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
         memory_limit=np.where(np.isfinite(limit), limit * (1 + MEMORY_TOLERANCE), limit),
         dynamic_limit=float(problem.dynamic_limit_bytes) * (1 + MEMORY_TOLERANCE),
         limited=limited,
-        rank_max_in_flight=np.full(num_ranks, problem.num_microbatches, dtype=np.int64),
-        may_run=np.ones((num_layers, num_ranks), dtype=np.bool_),
-        no_cut=np.zeros(num_layers, dtype=np.bool_),
-        must_cut=np.zeros(num_layers, dtype=np.bool_),
-        rank_relations=np.zeros((0, 3), dtype=np.int64),
-        min_stages_per_rank=1,
-        equal_stages=False,
+        rank_max_in_flight=problem.constraints.rank_max_in_flight(
+            problem.num_ranks, problem.num_microbatches
+        ),
+        may_run=may_run,
+        no_cut=no_cut,
+        must_cut=must_cut,
+        rank_relations=relations,
+        min_stages_per_rank=rule.min,
+        equal_stages=rule.equal,
     )
+
+
+def _constraint_arrays(problem: PipelineProblem) -> tuple[BoolArray, BoolArray, BoolArray, IntArray]:
+    """Return where layers may run, where stages must not and must begin, and relations between layers' ranks."""
+    constraints = problem.constraints
+    may_run = np.ones((problem.num_layers, problem.num_ranks), dtype=np.bool_)
+    for layer, rank in constraints.pins:
+        may_run[layer, np.arange(problem.num_ranks) != rank] = False
+    no_cut = np.zeros(problem.num_layers, dtype=np.bool_)
+    for first, end in constraints.same_stage:
+        no_cut[first + 1 : end] = True
+    must_cut = np.zeros(problem.num_layers + 1, dtype=np.bool_)
+    must_cut[[layer + 1 for layer in constraints.boundary_after]] = True
+    relations = [
+        (one, other, same)
+        for groups, same in ((constraints.same_rank, 1), (constraints.different_rank, 0))
+        for group in groups
+        for one, other in combinations(group, 2)
+    ]
+    return may_run, no_cut, must_cut[:-1], np.array(relations, dtype=np.int64).reshape(-1, 3)
 
 
 def _prefix(values: FloatArray) -> FloatArray:

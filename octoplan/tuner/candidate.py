@@ -66,12 +66,15 @@ class Pricer:
 
     def __init__(self, problem: PipelineProblem) -> None:
         self.problem = problem
+        self._rank_max_in_flight = problem.constraints.rank_max_in_flight(
+            problem.num_ranks, problem.num_microbatches
+        )
         self.least_short: MemoryTooSmallError | None = None
 
     def scheduler(self, assignment: Assignment) -> ListScheduler | None:
         """Return a list scheduler, or None if one microbatch at a time does not fit."""
         try:
-            return ListScheduler(build_staged(self.problem, assignment))
+            return ListScheduler(build_staged(self.problem, assignment), self._rank_max_in_flight)
         except MemoryTooSmallError as error:
             if self.least_short is None or error.short_bytes < self.least_short.short_bytes:
                 self.least_short = error

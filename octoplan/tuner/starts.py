@@ -11,13 +11,17 @@ from octoplan_solvers.problem import Assignment, PipelineProblem
 
 
 def starting_assignments(problem: PipelineProblem) -> list[Assignment]:
-    """Return loop and zigzag placements for every number of stages per rank, balanced by time, then by memory."""
+    """Return loop and zigzag placements for every number of stages per rank, balanced by time, then by memory.
+
+    Those that break a declared constraint are left out: the placement solver's solutions must serve then.
+    """
     starts: list[Assignment] = []
     for ranks in _regular_placements(problem):
         starts.append(Assignment(tuple(balanced_boundaries(problem, list(ranks))), ranks))
     if np.isfinite(problem.memory_limit_bytes).any():
         starts.append(lightest_in_memory(problem))
-    return starts
+    names = problem.layer_names
+    return [start for start in starts if not problem.constraints.violations(start, names)]
 
 
 def _regular_placements(problem: PipelineProblem) -> list[tuple[int, ...]]:

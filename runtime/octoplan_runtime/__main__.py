@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from octoplan_runtime.fork_server import fork_server, under_torchrun
+from octoplan_runtime.fork_server import fork_server, stop_fork_server, under_torchrun
 from octoplan_runtime.options import DTYPE_NAMES, RunOptions
 from octoplan_schemas import InputError
 
@@ -76,4 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    if not under_torchrun():
+        stop_fork_server()
+    sys.exit(exit_code)

@@ -1,6 +1,8 @@
-"""What a rank raises when an op of its program fails."""
+"""What a rank raises when an op of its program fails, and how it is told."""
 
 from __future__ import annotations
+
+import sys
 
 
 class PipelineError(RuntimeError):
@@ -21,6 +23,12 @@ class PipelineError(RuntimeError):
         self.word = word
         self.message = " ".join(message.split())
         super().__init__(f"rank {rank} failed in {word}: {self.message}")
+
+
+def say(line: str) -> None:
+    """Write one line to standard error in one piece: other ranks write there too."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def one_line(error: BaseException) -> str:

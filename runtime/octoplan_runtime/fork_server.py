@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.forkserver
 import os
+import signal
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 #: The second is what the split backward needs; it takes as long to load as the rest of torch.
@@ -15,8 +16,25 @@ def fork_server() -> ForkServerContext:
     """Start the server unless it runs, without waiting for it, and return the context of its processes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_LOADED_ONCE)
-    multiprocessing.forkserver.ensure_running()
+    forkserver.ensure_running()
     return context
+
+
+def stop_fork_server() -> None:
+    """End the server and its helper, and collect them, before this process ends.
+
+    Left to themselves they end a moment after it, and where process 1 collects no orphans, as in many containers,
+    two dead entries would stay in the process table after every run. Python offers no public way.
+    """
+    server = getattr(forkserver, "_forkserver", None)
+    process_id = getattr(server, "_forkserver_pid", None)
+    if process_id is not None:
+        # It may still be loading torch, and the ranks have ended: nothing is gained by waiting for that.
+        os.kill(process_id, signal.SIGTERM)
+    for helper in (server, getattr(resource_tracker, "_resource_tracker", None)):
+        stop = getattr(helper, "_stop", None)
+        if stop is not None:
+            stop()
 
 
 def under_torchrun() -> bool:

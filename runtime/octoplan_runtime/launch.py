@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from octoplan_runtime.board import Board
+from octoplan_runtime.errors import say
 from octoplan_runtime.fork_server import fork_server
 
 #: How long the other ranks may take to end by themselves after one has failed.
@@ -107,7 +107,7 @@ def _tell_others(rank: int, exit_code: int, board: Board) -> None:
         name = signal.Signals(-exit_code).name
         text = f"rank {rank} was ended by {name}, last seen in {board.place_of(rank)}"
         if board.fail(text) == text:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
     elif exit_code != 2:
         board.fail(f"rank {rank} ended with exit code {exit_code} in {board.place_of(rank)}")
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from octoplan_runtime.board import Board
-from octoplan_runtime.errors import PipelineError, one_line
+from octoplan_runtime.errors import PipelineError, one_line, say
 from octoplan_runtime.executor import PipelineExecutor
 from octoplan_runtime.optimizer import make_optimizer
 from octoplan_runtime.options import RunOptions
@@ -81,15 +81,11 @@ def _prepare_or_leave(options: RunOptions, rank: int, world_size: int) -> Prepar
                 field="programs",
             )
         if rank == 0 and run.model_is_unknown:
-            print(
-                f"warning: {options.plan} does not say which model it was made for",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"warning: {options.plan} does not say which model it was made for")
         return run
     except InputError as error:
         if rank == 0:
-            print(error, file=sys.stderr, flush=True)
+            say(str(error))
         sys.exit(2)
 
 
@@ -101,7 +97,7 @@ def _leave_with(error: BaseException, board: Board, rank: int, progress: Progres
     if isinstance(error, InputError):
         text = f"rank {rank}: {error}"
         if board.fail(text) == text:  # else another rank has met it too, and said so
-            print(error, file=sys.stderr, flush=True)
+            say(str(error))
         os._exit(2)
     # A broken transfer is mostly the echo of another rank's failure, which is about to be known.
     is_echo = any(sign in failure.message for sign in _SIGNS_OF_A_LOST_PEER)
@@ -136,7 +132,7 @@ def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress)
         loss = executor.step(inputs, targets)
         losses.append(loss.item() if loss.isfinite() else None)
         if rank == 0:
-            print(f"step {step + 1}: loss {loss.item():.6g}", file=sys.stderr, flush=True)
+            say(f"step {step + 1}: loss {loss.item():.6g}")
         if verification is not None:
             verification.compare(inputs, targets, loss)
         if optimizer is not None:

@@ -13,6 +13,7 @@ import time
 from typing import NoReturn
 
 from octoplan_runtime.board import Board
+from octoplan_runtime.errors import say
 from octoplan_runtime.progress import Progress
 
 _PERIOD_S = 0.1
@@ -73,6 +74,6 @@ def leave(rank: int, word: str, failure: str) -> NoReturn:
     """Print one line and end this process at once, without running anything that might block."""
     _LEAVING.acquire()
     own = failure.startswith(f"rank {rank} ")
-    print(failure if own else f"rank {rank} stopped in {word}: {failure}", file=sys.stderr, flush=True)
+    say(failure if own else f"rank {rank} stopped in {word}: {failure}")
     sys.stdout.flush()
     os._exit(1)

@@ -14,7 +14,6 @@ from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.placement_check import least_transfer
 from octoplan_solvers.problem import PipelineProblem
 
-
 #: Seconds, in units of `PlacementCosts.scale_s`, beyond which a coefficient is cut down, for solvers' arithmetic.
 LARGEST_COEFFICIENT = 1e5
 

@@ -31,5 +31,5 @@ def test_none_lifts_the_limit(text: str | None) -> None:
     "text", ["", "much", "-1", "0", "0%", "nan", "inf%", "1f1b:", "1f1b:x", "1f1b:-2", "9 GB"]
 )
 def test_refuses(text: str) -> None:
-    with pytest.raises(InputError, match="memory_limit: .* is not a memory limit"):
+    with pytest.raises(InputError, match=r"memory_limit: .* is not a memory limit"):
         MemoryLimit.parse(text)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
-from octoplan_schemas import InputError
-
 from octoplan.cost_model import Architecture
 from octoplan.importers.config_fields import ConfigFields
 from octoplan.importers.huggingface.deepseek_v3 import read_deepseek_v3
@@ -16,6 +14,7 @@ from octoplan.importers.huggingface.llama import read_llama
 from octoplan.importers.huggingface.nemotron_h import read_nemotron_h
 from octoplan.importers.huggingface.qwen3_moe import read_qwen3_moe
 from octoplan.importers.options import Granularity
+from octoplan_schemas import InputError
 
 Reader = Callable[[ConfigFields, str, Granularity], Architecture]
 

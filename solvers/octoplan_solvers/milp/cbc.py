@@ -38,7 +38,10 @@ def run_cbc(
             options=[f"randomSeed {seed + 1}", f"randomCbcSeed {seed + 1}"],
         )
         solver.tmpDir = folder
-        solver.actualSolve(model)
+        try:
+            solver.actualSolve(model)
+        except pulp.PulpSolverError:
+            return Outcome("unknown", None)  # CBC has been seen to crash under limits of a tenth of a second
         return _outcome(model, log.read_text(encoding="utf-8", errors="replace"))
 
 

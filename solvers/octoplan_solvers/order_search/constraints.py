@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.order_search.exact_starts import add_exact_starts
-from octoplan_solvers.order_search.memory import add_free_before_next, add_memory
+from octoplan_solvers.order_search.memory import add_memory
+from octoplan_solvers.order_search.memory_over_time import add_memory_over_time
+from octoplan_solvers.order_search.precedences import precedences
 from octoplan_solvers.order_search.variables import (
     Variables,
     consumer,
@@ -25,18 +25,19 @@ def add_constraints(model: cp_model.CpModel, variables: Variables, *, exact_star
     Without ``exact_starts`` the solutions are a superset of the simulations, up to the names of microbatches; with
     it, which takes the whole problem and exact times, they are the simulations themselves.
     """
+    known = precedences(variables, any_names=exact_starts)
+    for before, after in known:
+        model.add(variables.start[after] >= variables.end[before])
     _one_op_at_a_time(model, variables)
-    _others_keep_their_order(model, variables)
     _inputs_arrive(model, variables)
     _links_carry_one_message_at_a_time(model, variables)
     _makespan(model, variables)
-    add_memory(model, variables)
+    add_memory(model, variables, known)
     if exact_starts:
-        _first_stage_in_order(model, variables)
+        add_memory_over_time(model, variables)
         add_exact_starts(model, variables)
     else:
-        _microbatches_in_order(model, variables)
-        add_free_before_next(model, variables)
+        _more_microbatches_in_order(model, variables)
 
 
 def _one_op_at_a_time(model: cp_model.CpModel, variables: Variables) -> None:
@@ -51,16 +52,15 @@ def _one_op_at_a_time(model: cp_model.CpModel, variables: Variables) -> None:
         model.add(variables.start[weight] == variables.end[backward]).only_enforce_if(fused)
 
 
-def _microbatches_in_order(model: cp_model.CpModel, variables: Variables) -> None:
-    """Of the same stage and kind: see `octoplan_solvers.order_search.window.sort_by_microbatch`."""
+def _more_microbatches_in_order(model: cp_model.CpModel, variables: Variables) -> None:
+    """Messages, and W's that may not exist."""
     for op, start in variables.start.items():
         stage, kind, microbatch = op
         before = stage, kind, microbatch - 1
-        if before in variables.start:
-            later = model.add(start >= variables.end[before])
-            if kind == 2:
-                choices = [variables.fused.get((stage, m)) for m in (microbatch - 1, microbatch)]
-                later.only_enforce_if([~choice for choice in choices if choice is not None])
+        choices = [variables.fused.get((stage, m)) for m in (microbatch - 1, microbatch)]
+        if kind == 2 and before in variables.start and any(choice is not None for choice in choices):
+            exist = [~choice for choice in choices if choice is not None]
+            model.add(start >= variables.end[before]).only_enforce_if(exist)
     for message, start in variables.message_start.items():
         edge, direction, microbatch = message
         earlier = edge, direction, microbatch - 1
@@ -68,35 +68,15 @@ def _microbatches_in_order(model: cp_model.CpModel, variables: Variables) -> Non
             model.add(start >= variables.message_start[earlier] + variables.transfer(earlier))
 
 
-def _first_stage_in_order(model: cp_model.CpModel, variables: Variables) -> None:
-    """Names of microbatches say nothing, so let the first stage's forwards give them.
-
-    More would be wrong with exact starts: `sort_by_microbatch` keeps a schedule's times, but then some ops may wait
-    longer than they must.
-    """
-    for microbatch in range(1, variables.window.staged.num_microbatches):
-        model.add(variables.start[0, 0, microbatch] >= variables.end[0, 0, microbatch - 1])
-
-
-def _others_keep_their_order(model: cp_model.CpModel, variables: Variables) -> None:
-    window = variables.window
-    for ops in window.ops:
-        present = [op for op in ops if not (op[1] == 2 and window.is_fused[op[0], op[2]])]
-        for before, after in pairwise(op for op in present if not window.is_free[op]):
-            model.add(variables.start[after] >= variables.end[before])
-
-
 def _inputs_arrive(model: cp_model.CpModel, variables: Variables) -> None:
     staged = variables.window.staged
     for op, start in variables.start.items():
-        stage, kind, microbatch = op
-        own = stage, kind - 1, microbatch
-        if kind > 0 and own in variables.start:
-            model.add(start >= variables.end[own])
         for message in inputs_of(staged, op):
+            if not variables.crosses(message):
+                continue
             if producer(staged, message) in variables.start:
                 model.add(start >= variables.departure(message) + variables.delay(message))
-            elif variables.crosses(message):
+            else:
                 assert variables.window.timing is not None
                 departed = int(variables.window.timing.message_start[message])
                 model.add(start >= departed + variables.delay(message))

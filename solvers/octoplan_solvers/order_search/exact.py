@@ -35,8 +35,8 @@ def solve_order(
     """Minimise the makespan over all orders; in a split job any backward may also be fused.
 
     First over a superset of the simulations (an op may start late, a message may overtake another one); its optimum
-    is a bound. If that is not reached because an order breaks a limit when it is simulated, and all times are exact,
-    then over the simulations themselves.
+    is a bound. If that is not reached, because orders break a limit when they are simulated, then over the simulations
+    themselves; that raises the bound only if all times are multiples of one decimal unit.
 
     Parameters
     ----------
@@ -55,11 +55,10 @@ def solve_order(
     """
     search = _Search(staged, evaluate, hint, time.monotonic())
     effort = Effort(time_limit_s, seed, num_workers, deterministic, stop)
-    status = search.run(effort, exact_starts=False)
-    if search.times.exact and not search.is_finished(status):
-        left = time_limit_s if deterministic else time_limit_s - search.seconds()
-        if left > 0 and status in ("optimal", "infeasible"):
-            status = search.run(replace(effort, seconds=left), exact_starts=True)
+    status = search.over_superset(effort)
+    left = time_limit_s if deterministic else time_limit_s - search.seconds()
+    if status in ("optimal", "infeasible") and not search.is_finished(status) and left > 0:
+        status = search.over_simulations(replace(effort, seconds=left))
     return search.result(status, seed)
 
 
@@ -84,21 +83,33 @@ class _Search:
         self.times = IntegerTimes.of(staged, longest)
         self._horizon_s = longest
 
-    def run(self, effort: Effort, *, exact_starts: bool) -> Status:
-        """Search for something better than the incumbent; raise the bound."""
+    def over_superset(self, effort: Effort) -> Status:
+        """Search for something better than the incumbent, where ops may start late; raise the bound."""
         largest = self._largest_makespan()
-        if largest < self._bound:
-            return "infeasible"
-        window = whole_problem(self._staged, self.times, self._hint)
         found = solve_window(
-            window,
+            whole_problem(self._staged, self.times, self._hint),
             largest_makespan=largest,
-            smallest_makespan=self._bound,
             effort=effort,
-            exact_starts=exact_starts,
             hint=self._makespan_s is None,
             on_solution=self._on_solution,
         )
+        self._raise_bound(found, largest)
+        return found.status
+
+    def over_simulations(self, effort: Effort) -> Status:
+        """The same, where ops start as early as possible."""
+        times = self.times.rounded_to_nearest(self._staged)
+        largest = self._largest_makespan()
+        found = solve_window(
+            whole_problem(self._staged, times, None),
+            largest_makespan=largest,
+            smallest_makespan=self._bound if times.exact else 0,
+            effort=effort,
+            exact_starts=True,
+            on_solution=lambda sequences, _: self._consider(order_of(self._staged, sequences)),
+        )
+        if not times.exact:
+            return "unknown"
         self._raise_bound(found, largest)
         return found.status
 

@@ -46,26 +46,33 @@ class IntegerTimes:
     @classmethod
     def of(cls, staged: StagedProblem, horizon_s: float) -> IntegerTimes:
         """Choose the unit for makespans of about ``horizon_s`` seconds."""
-        duration_s = staged.duration_s
-        values = np.concatenate([duration_s.ravel(), staged.transfer_s.ravel(), staged.latency_s.ravel()])
-        unit = _common_unit(values[values > 0], horizon_s)
-        exact = unit is not None
-        if unit is None:
-            unit = Fraction(max(horizon_s, 1e-300)) / _MAX_HORIZON
-        delay_s = staged.transfer_s + staged.latency_s
-        if exact:
-            transfer, latency = (_nearest(times, unit) for times in (staged.transfer_s, staged.latency_s))
-            duration = _nearest(duration_s, unit)
-            return cls(unit, True, duration, duration, transfer, latency, transfer + latency)
+        values = [staged.duration_s.ravel(), staged.transfer_s.ravel(), staged.latency_s.ravel()]
+        positive = np.concatenate(values)
+        unit = _common_unit(positive[positive > 0], horizon_s)
+        if unit is not None:
+            return cls._nearest(staged, unit, exact=True)
+        unit = Fraction(max(horizon_s, 1e-300)) / _MAX_HORIZON
         return cls(
-            unit,
-            False,
-            _floor(duration_s, unit),
-            _ceil(duration_s, unit),
-            _floor(staged.transfer_s, unit),
-            _floor(staged.latency_s, unit),
-            _ceil(delay_s, unit),
+            unit_s=unit,
+            exact=False,
+            duration=_floor(staged.duration_s, unit),
+            duration_ceil=_ceil(staged.duration_s, unit),
+            transfer=_floor(staged.transfer_s, unit),
+            latency=_floor(staged.latency_s, unit),
+            delay_ceil=_ceil(staged.transfer_s + staged.latency_s, unit),
         )
+
+    @classmethod
+    def _nearest(cls, staged: StagedProblem, unit: Fraction, *, exact: bool) -> IntegerTimes:
+        duration, transfer, latency = (
+            np.rint(seconds / float(unit)).astype(np.int64)
+            for seconds in (staged.duration_s, staged.transfer_s, staged.latency_s)
+        )
+        return cls(unit, exact, duration, duration, transfer, latency, transfer + latency)
+
+    def rounded_to_nearest(self, staged: StagedProblem) -> IntegerTimes:
+        """Return the closest times in the same unit: good for finding orders, but no bound comes from them."""
+        return self if self.exact else IntegerTimes._nearest(staged, self.unit_s, exact=False)
 
     def seconds(self, units: float) -> float:
         """Convert a number of units."""
@@ -89,10 +96,6 @@ def _common_unit(values: FloatArray, horizon_s: float) -> Fraction | None:
             common = int(np.gcd.reduce(whole.astype(np.int64))) if len(whole) else 1
             return Fraction(common) / Fraction(10) ** digits
     return None
-
-
-def _nearest(seconds: FloatArray, unit: Fraction) -> IntArray:
-    return np.rint(seconds / float(unit)).astype(np.int64)
 
 
 def _floor(seconds: FloatArray, unit: Fraction) -> IntArray:

@@ -1,4 +1,11 @@
-"""Memory of every rank in the order model: what each microbatch holds, from when to when (contract, section 4)."""
+"""Memory of every rank in terms of the order of its ops: what is held while each of them runs (contract, section 4).
+
+What a microbatch holds begins and ends with ops of the same rank. So with a literal ``b[x, y]``, "x comes before y",
+the bytes held while op y runs are a sum over holdings of ``size * (b[begin, y] - b[end, y])``, and a limit on them is
+a linear constraint. Only received tensors need times as well: one that y does not consume is there when y ends,
+unless its consumer came before or it arrives later. What a rank holds while it idles is left out, which makes the
+constraint weaker than a simulation; `octoplan_solvers.order_search.memory_over_time` has it.
+"""
 
 from __future__ import annotations
 
@@ -9,145 +16,170 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.order_search.integer_times import RankMemory
+from octoplan_solvers.order_search.precedences import all_that_follows
 from octoplan_solvers.order_search.variables import Message, Variables, consumer, producer
 from octoplan_solvers.order_search.window import AFTER, BEFORE, INSIDE, Op
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """Units that a rank holds from one time to another; None: since before, or until after, the window."""
+    """Units held from one op of the rank to the end of another; the stash begins at the end of I, others at a start.
 
-    begin: cp_model.LinearExprT | None
-    end: cp_model.LinearExprT | None
+    Either op may lie before or after the window.
+    """
+
+    begin: Op
+    end: Op
     size: int
 
 
-def add_memory(model: cp_model.CpModel, variables: Variables) -> None:
-    """Limit what every rank holds, wherever it has a limit."""
-    for rank in _limited_ranks(variables):
-        _add_cumulative(model, variables, rank, RankMemory.of(variables.window.staged, rank))
+def add_memory(model: cp_model.CpModel, variables: Variables, known: list[tuple[Op, Op]]) -> None:
+    """Limit what every rank holds while an op runs, wherever it has a limit.
 
-
-def add_free_before_next(model: cp_model.CpModel, variables: Variables) -> None:
-    """F of microbatch m + k starts after m is freed, if k + 1 microbatches of this stage alone are too many.
-
-    Holds where each stage runs the microbatches in order; `add_memory` implies it, but not as a precedence.
+    Parameters
+    ----------
+    known:
+        Pairs of ops of which the first always comes before the second.
     """
-    window = variables.window
-    for rank in _limited_ranks(variables):
-        memory = RankMemory.of(window.staged, rank)
-        for stage in np.flatnonzero(window.staged.stage_rank == rank).tolist():
-            fused = window.is_fused[stage]
-            if window.may_choose[stage].any() or fused.any() != fused.all():
-                continue  # what is freed next need not be the oldest
-            most = _most_in_flight(variables, stage, memory)
-            for microbatch in range(most, window.staged.num_microbatches):
-                forward = stage, 0, microbatch
-                freeing = stage, 1 if fused.all() else 2, microbatch - most
-                if forward in variables.start and freeing in variables.start:
-                    model.add(variables.start[forward] >= variables.end[freeing])
-
-
-def _limited_ranks(variables: Variables) -> list[int]:
-    limited = np.flatnonzero(np.isfinite(variables.window.staged.memory_limit_bytes)).tolist()
-    return [rank for rank in limited if variables.window.ops[rank]]
-
-
-def _most_in_flight(variables: Variables, stage: int, memory: RankMemory) -> int:
-    """Return how many microbatches a stage can hold when it starts an F, if no other stage holds any."""
     staged = variables.window.staged
-    activation = memory.units(float(staged.activation_bytes[stage]))
-    room = memory.capacity - memory.units(float(staged.workspace_bytes[stage])) - activation
-    least = activation
-    if staged.split_backward:
-        after_input = staged.activation_bytes[stage] - staged.freed_at_input_bytes[stage]
-        least = min(activation, memory.units(float(after_input + staged.stash_bytes[stage])))
-    if least <= 0 or room < 0:
-        return staged.num_microbatches
-    return 1 + room // least
+    follows: dict[Op, set[Op]] = {}
+    for rank in np.flatnonzero(np.isfinite(staged.memory_limit_bytes)).tolist():
+        if not variables.window.ops[rank] or _precedences_are_enough(variables, rank):
+            continue
+        follows = follows or all_that_follows(variables.start, known)
+        sequence = _Sequence(model, variables, follows)
+        _limit_rank(model, variables, rank, sequence)
 
 
-def _add_cumulative(model: cp_model.CpModel, variables: Variables, rank: int, memory: RankMemory) -> None:
-    capacity, intervals, sizes = memory.capacity, [], []
-    for holding in _holdings(variables, rank, memory):
-        if holding.size <= 0:
+def _precedences_are_enough(variables: Variables, rank: int) -> bool:
+    """Tell whether `precedences` says it all: one stage, one kind of backward, only activations and workspace."""
+    window, staged = variables.window, variables.window.staged
+    own = np.flatnonzero(staged.stage_rank == rank)
+    if len(own) != 1 or window.may_choose[own[0]].any():
+        return False
+    fused = window.is_fused[own[0]]
+    if fused.any() != fused.all():
+        return False
+    near = staged.edge_crosses & ((staged.edge_source == own[0]) | (staged.edge_destination == own[0]))
+    split_terms = 0.0 if fused.all() else staged.freed_at_input_bytes[own[0]] + staged.stash_bytes[own[0]]
+    if staged.edge_bytes[near].any() or split_terms != 0:
+        return False
+    room = staged.memory_limit_bytes[rank] - staged.state_bytes[rank]
+    return bool(staged.activation_bytes[own[0]] + staged.workspace_bytes[own[0]] <= room)
+
+
+class _Sequence:
+    """Literals for the order of two ops of one rank."""
+
+    def __init__(self, model: cp_model.CpModel, variables: Variables, follows: dict[Op, set[Op]]) -> None:
+        self._model = model
+        self._variables = variables
+        self._follows = follows
+        self._literals: dict[tuple[Op, Op], cp_model.IntVar] = {}
+
+    def before(self, first: Op, second: Op) -> cp_model.LinearExprT:
+        """Return 1 if the first op comes before the second, 0 if not; the second is inside the window."""
+        if first not in self._variables.start:
+            return int(self._variables.place(first) == BEFORE)
+        if second in self._follows[first]:
+            return 1
+        if first == second or first in self._follows[second]:
+            return 0
+        if (first, second) not in self._literals:
+            self._add(first, second)
+        return self._literals[first, second]
+
+    def _add(self, first: Op, second: Op) -> None:
+        start, end = self._variables.start, self._variables.end
+        literal = self._model.new_bool_var(f"{first}<{second}")
+        self._model.add(start[second] >= end[first]).only_enforce_if(literal)
+        self._model.add(start[first] >= end[second]).only_enforce_if(~literal)
+        self._literals[first, second] = literal
+        self._literals[second, first] = ~literal
+
+
+def _limit_rank(model: cp_model.CpModel, variables: Variables, rank: int, sequence: _Sequence) -> None:
+    staged = variables.window.staged
+    memory = RankMemory.of(staged, rank)
+    holdings = [holding for holding in _holdings(variables, rank, memory) if holding.size > 0]
+    received = _received(variables, rank) if staged.edge_bytes[staged.edge_crosses].any() else []
+    for op in variables.window.ops[rank]:
+        if _may_take_no_time(variables, op):
             continue
-        if holding.begin is None and holding.end is None:
-            capacity -= holding.size
-            continue
-        begin = int(variables.window.rank_release[rank]) if holding.begin is None else holding.begin
-        end = variables.horizon if holding.end is None else holding.end
-        # Empty if it would end before it begins.
-        length = model.new_int_var(0, variables.horizon, "")
-        finish = model.new_int_var(0, 2 * variables.horizon, "")
-        model.add(finish >= end)
-        intervals.append(model.new_interval_var(begin, length, finish, ""))
-        sizes.append(holding.size)
-    if capacity < 0:
-        model.add_bool_or([])
-    elif sum(sizes) > capacity:
-        model.add_cumulative(intervals, sizes, capacity)
+        held: cp_model.LinearExprT = memory.units(float(staged.workspace_bytes[op[0]]))
+        for holding in holdings:
+            held += holding.size * _is_held(holding, op, sequence)
+        for message in received:
+            size = memory.units(float(staged.edge_bytes[message[0]]))
+            held += size * _is_waiting(model, variables, message, op, sequence)
+        limit = model.add(held <= memory.capacity)
+        if op[1] == 2 and (op[0], op[2]) in variables.fused:
+            limit.only_enforce_if(~variables.fused[op[0], op[2]])
+
+
+def _may_take_no_time(variables: Variables, op: Op) -> bool:
+    length = variables.length[op]
+    return isinstance(length, int) and length == 0
+
+
+def _is_held(holding: _Holding, op: Op, sequence: _Sequence) -> cp_model.LinearExprT:
+    """Return 1 if a holding is there while an op runs, else 0."""
+    starts_with_op = holding.begin == op and holding.begin[1] == 0
+    return int(starts_with_op) + sequence.before(holding.begin, op) - sequence.before(holding.end, op)
+
+
+def _is_waiting(
+    model: cp_model.CpModel, variables: Variables, message: Message, op: Op, sequence: _Sequence
+) -> cp_model.LinearExprT:
+    """Return something that is 1 at least if a received tensor waits when an op ends, else 0 at least."""
+    receiver = consumer(variables.window.staged, message)
+    used = sequence.before(receiver, op) if receiver != op else 1
+    if isinstance(used, int) and used == 1:
+        return 0
+    waits = model.new_bool_var("")
+    arrives_later = model.add(arrival_ceil(variables, message) >= variables.end[op])
+    arrives_later.only_enforce_if([~waits] if isinstance(used, int) else [~waits, ~used])
+    return waits
 
 
 def _holdings(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_Holding]:
-    staged = variables.window.staged
+    """Activations from the start of F to the end of what frees them; the stash from the end of I to the end of W."""
+    window, staged = variables.window, variables.window.staged
     for stage in np.flatnonzero(staged.stage_rank == rank).tolist():
-        yield from _activations(variables, stage, memory)
-    for op in variables.window.ops[rank]:
-        size = memory.units(float(staged.workspace_bytes[op[0]]))
-        yield _Holding(variables.start[op], variables.end[op], size)
-    yield from _received(variables, rank, memory)
+        activation, freed = float(staged.activation_bytes[stage]), float(staged.freed_at_input_bytes[stage])
+        is_one_op = window.is_fused[stage] & ~window.may_choose[stage]
+        for microbatch in range(staged.num_microbatches):
+            forward, backward, weight = ((stage, kind, microbatch) for kind in range(3))
+            if (
+                window.place[forward] == AFTER
+                or window.place[backward if is_one_op[microbatch] else weight] == BEFORE
+            ):
+                continue
+            if is_one_op[microbatch]:
+                yield _Holding(forward, backward, memory.units(activation))
+            else:
+                yield _Holding(forward, backward, memory.units(freed))
+                yield _Holding(forward, weight, memory.units(activation - freed))
+                yield _Holding(backward, weight, memory.units(float(staged.stash_bytes[stage])))
 
 
-def _activations(variables: Variables, stage: int, memory: RankMemory) -> Iterator[_Holding]:
-    """From the start of F to the end of what frees it; the stash from the end of I to the end of W."""
-    window, staged = variables.window, variables.window.staged
-    activation, freed = float(staged.activation_bytes[stage]), float(staged.freed_at_input_bytes[stage])
-    is_one_op = window.is_fused[stage] & ~window.may_choose[stage]
-    stash = memory.units(float(staged.stash_bytes[stage]))
-    for microbatch in range(staged.num_microbatches):
-        forward, backward, weight = ((stage, kind, microbatch) for kind in range(3))
-        if is_one_op[microbatch]:
-            yield from _between(variables, forward, backward, memory.units(activation))
-        else:
-            yield from _between(variables, forward, backward, memory.units(freed))
-            yield from _between(variables, forward, weight, memory.units(activation - freed))
-            yield from _between(variables, backward, weight, stash)
-
-
-def _between(variables: Variables, first: Op, last: Op, size: int) -> Iterator[_Holding]:
-    """What is held from one op (F: its start, I: its end) to the end of another, as far as the window sees it."""
-    if variables.place(first) == AFTER or variables.place(last) == BEFORE or size == 0:
-        return
-    begin: cp_model.LinearExprT | None = None
-    if first in variables.start:
-        begin = variables.start[first] if first[1] == 0 else _end_ceil(variables, first)
-    yield _Holding(begin, variables.end[last] if last in variables.start else None, size)
-
-
-def _end_ceil(variables: Variables, op: Op) -> cp_model.LinearExprT:
-    """End of an op, never rounded to before its true end."""
-    times = variables.window.times
-    return variables.end[op] + int((times.duration_ceil - times.duration)[op[0]].max())
-
-
-def _received(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_Holding]:
-    """Tensors from other ranks, from their arrival to the start of their consumer."""
-    window, staged = variables.window, variables.window.staged
+def _received(variables: Variables, rank: int) -> list[Message]:
+    """Tensors from other ranks that may wait here while the window runs."""
+    staged = variables.window.staged
     seen = (variables.producer_place != AFTER) & (variables.consumer_place != BEFORE)
     here = np.isin(staged.edge_pair, np.flatnonzero(staged.pairs[:, 1] == rank))
-    for edge, direction, microbatch in np.argwhere(seen & here[:, :, None]).tolist():
-        message = edge, direction, microbatch
-        since = int(window.times.delay_ceil[edge, direction]) + _departure_ceil(variables, message)
-        until = variables.start.get(consumer(staged, message))
-        yield _Holding(since, until, memory.units(float(staged.edge_bytes[edge])))
+    return [tuple(message) for message in np.argwhere(seen & here[:, :, None]).tolist()]
 
 
-def _departure_ceil(variables: Variables, message: Message) -> cp_model.LinearExprT:
-    """Start of a message, never rounded to before its true start."""
+def arrival_ceil(variables: Variables, message: Message) -> cp_model.LinearExprT:
+    """Arrival of a message, never rounded to before its true arrival."""
+    window = variables.window
+    delay = int(window.times.delay_ceil[message[:2]])
     if message in variables.message_start:
-        return variables.message_start[message]
+        return variables.message_start[message] + delay
     if variables.producer_place[message] == INSIDE:
-        return _end_ceil(variables, producer(variables.window.staged, message))
-    assert variables.window.timing is not None
-    return int(variables.window.timing.message_start[message])
+        sender = producer(window.staged, message)
+        rounded = int((window.times.duration_ceil - window.times.duration)[sender[0]].max())
+        return variables.end[sender] + rounded + delay
+    assert window.timing is not None
+    return int(window.timing.message_start[message]) + delay

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,8 +77,7 @@ def test_memory_curves_of_random_plans(seed: int) -> None:
 
 def _between(times: list[float]) -> list[float]:
     """Return the middles of all intervals that are longer than rounding errors."""
-    ordered = sorted(times)
-    pairs = zip(ordered[:-1], ordered[1:], strict=True)
+    pairs = pairwise(sorted(times))
     return [(first + second) / 2 for first, second in pairs if second - first > 1e-9]
 
 
@@ -116,7 +117,7 @@ def test_random_plans_are_varied() -> None:
     kinds = {frozenset(kind for _, kind, _ in case.op_keys) for case in cases}
     assert {frozenset("FB"), frozenset("FIW"), frozenset("FIWB")} <= kinds
     ranks = [case.job.assignment.ranks for case in cases]
-    assert any(one == other for case in ranks for one, other in zip(case[:-1], case[1:], strict=True))
+    assert any(one == other for case in ranks for one, other in pairwise(case))
     assert any(len({case.count(rank) for rank in case}) > 1 for case in ranks)
     assert any(case.job.model.skips for case in cases)
     assert any(case.job.cluster.links.pairs for case in cases)

@@ -40,7 +40,7 @@ def equal_sizes_problem(
 ) -> StagedProblem:
     """One unit of activation per stage and microbatch from F to the end of W; nothing else takes memory."""
     ranks = list(range(num_ranks)) if placement is None else list(placement)
-    return random_sized(
+    return one_layer_per_stage(
         ranks,
         num_microbatches,
         times=np.stack(
@@ -56,7 +56,7 @@ def equal_sizes_problem(
     )
 
 
-def random_sized(
+def one_layer_per_stage(
     ranks: Sequence[int],
     num_microbatches: int,
     *,
@@ -70,6 +70,7 @@ def random_sized(
     output: np.ndarray | None = None,
     bandwidth: np.ndarray | None = None,
     skips: Sequence[tuple[int, int, float]] = (),
+    overhead: float = 0.0,
     split: bool = True,
 ) -> StagedProblem:
     """One layer per stage."""
@@ -80,7 +81,7 @@ def random_sized(
         backward_input_s=times[1][None].copy(),
         backward_weight_s=times[2][None].copy(),
         rank_type=np.zeros(num_ranks, np.int64),
-        op_overhead_s=np.zeros(num_ranks),
+        op_overhead_s=np.full(num_ranks, overhead),
         state_bytes=zero,
         activation_bytes=activation,
         retained_bytes=retained,
@@ -103,13 +104,12 @@ def random_sized(
 #: Rank of each stage, microbatches, split backward: few enough orders to try them all.
 _SHAPES = (
     ((0, 1), 2, True),
+    ((0, 1), 2, True),
     ((0, 1), 3, False),
     ((0, 1, 2), 2, False),
     ((0, 1, 0), 2, False),
     ((0, 1, 1), 2, False),
-    ((0, 1, 1, 0), 2, False),
-    ((0, 0), 2, True),
-    ((0, 1, 2), 2, True),
+    ((0, 1, 0), 1, True),
 )
 
 
@@ -124,7 +124,7 @@ def random_problem(random: np.random.Generator, *, whole: bool) -> StagedProblem
 
     activation = random.integers(1, 4, stages).astype(float)
     output = random.integers(0, 4, stages).astype(float)
-    staged = random_sized(
+    staged = one_layer_per_stage(
         ranks,
         num_microbatches,
         times=draw(2, 20, 3, stages),
@@ -137,6 +137,7 @@ def random_problem(random: np.random.Generator, *, whole: bool) -> StagedProblem
         output=output,
         bandwidth=np.full((num_ranks, num_ranks), random.choice([1.0, 2.0, 10.0])),
         skips=[(0, 2, 2.0)] if stages > 2 and random.random() < 0.5 else (),
+        overhead=float(random.choice([0.0, 0.3])),
         split=split,
     )
     return staged.with_limit(random.integers(3, 14) if random.random() < 0.8 else np.inf)
@@ -151,27 +152,39 @@ def all_orders(staged: StagedProblem) -> Iterator[Order]:
 
 def _sequences(staged: StagedProblem, rank: int) -> Iterator[list[NamedOp]]:
     stages = np.flatnonzero(staged.stage_rank == rank).tolist()
-    letters = "FIW" if staged.split_backward else "FB"
-    ops = {(s, k, m) for s in stages for k in letters for m in range(staged.num_microbatches)}
-    edges = list(zip(staged.edge_source.tolist(), staged.edge_destination.tolist(), strict=True))
+    slots = [(stage, m) for stage in stages for m in range(staged.num_microbatches)]
+    for backwards in product(["B", "IW"] if staged.split_backward else ["B"], repeat=len(slots)):
+        ops = {
+            (stage, kind, m) for (stage, m), own in zip(slots, backwards, strict=True) for kind in "F" + own
+        }
+        yield from _linear_extensions(ops, _precedences(staged, ops))
+
+
+def _precedences(staged: StagedProblem, ops: set[NamedOp]) -> dict[NamedOp, set[NamedOp]]:
+    """For every op, what must come before it on the same rank."""
     before: dict[NamedOp, set[NamedOp]] = {op: set() for op in ops}
-    for stage, letter, m in ops:
-        if letter != "F":
-            before[stage, letter, m].add((stage, letters[letters.index(letter) - 1], m))
-        for source, destination in edges:
-            if letter == "F" and destination == stage:
-                before[stage, letter, m].add((source, "F", m))
-            if letter == letters[1] and source == stage:
-                before[stage, letter, m].add((destination, letter, m))
+    for stage, kind, m in ops:
+        if kind in "IB":
+            before[stage, kind, m].add((stage, "F", m))
+        if kind == "W":
+            before[stage, kind, m].add((stage, "I", m))
+        for source, destination in zip(staged.edge_source, staged.edge_destination, strict=True):
+            if kind == "F" and destination == stage:
+                before[stage, kind, m].add((int(source), "F", m))
+            if kind in "IB" and source == stage:
+                before[stage, kind, m] |= {(int(destination), "I", m), (int(destination), "B", m)}
+        before[stage, kind, m] &= ops
+    return before
 
-    def extend(done: list[NamedOp]) -> Iterator[list[NamedOp]]:
-        if len(done) == len(ops):
-            yield done
-        for op in sorted(ops - set(done)):
-            if before[op] & ops <= set(done):
-                yield from extend([*done, op])
 
-    yield from extend([])
+def _linear_extensions(
+    ops: set[NamedOp], before: dict[NamedOp, set[NamedOp]], done: tuple[NamedOp, ...] = ()
+) -> Iterator[list[NamedOp]]:
+    if len(done) == len(ops):
+        yield list(done)
+    for op in sorted(ops - set(done)):
+        if before[op] <= set(done):
+            yield from _linear_extensions(ops, before, (*done, op))
 
 
 def brute_force(staged: StagedProblem) -> float | None:
