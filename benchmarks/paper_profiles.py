@@ -37,7 +37,8 @@ def main() -> None:
             rows = [measure(name, num_ranks, limit, seconds, arguments) for name in arguments.models]
             print(
                 f"{num_ranks} ranks, {limit}: efficiency {mean(row[0] for row in rows):.4f}, speedup over "
-                f"1f1b:balanced {geometric_mean(row[1] for row in rows):.4f}, gap mean {mean(row[2] for row in rows):.2%} "
+                f"1f1b:balanced {geometric_mean(row[1] for row in rows):.4f}, "
+                f"gap mean {mean(row[2] for row in rows):.2%} "
                 f"worst {max(row[2] for row in rows):.2%}",
                 flush=True,
             )

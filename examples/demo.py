@@ -45,7 +45,7 @@ def main() -> int:
     plan = plans["octoplan"]
     octoplan.save(arguments.output / "plan.json", plan)
     findings = octoplan.check(plan, model, cluster)
-    console.print(f"octoplan check: {'valid' if not findings else findings}")
+    console.print(f"octoplan check: {findings or 'valid'}")
     timeline = octoplan.timeline_of(plan, octoplan.simulate(plan, model, cluster), cluster)
     for ending in ("svg", "png", "html"):
         octoplan.draw_timeline(timeline, arguments.output / f"timeline.{ending}")

@@ -220,19 +220,22 @@ def _best_fitting(plans: list[OrderedPlan | None]) -> OrderedPlan | None:
 
 
 def _why_infeasible(pricer: Pricer, problem: PipelineProblem, certificate: Certificate) -> str:
+    """Say what cannot hold together, which rank is short of how many bytes, and what would help."""
     total, limit = float(problem.state_bytes.sum()), float(problem.memory_limit_bytes.sum())
-    closest = pricer.least_short
     master = certificate.master
     proved = total > limit or (master is not None and master.status == "infeasible")
+    parts = ["no plan exists" if proved else "no plan was found that keeps every limit"]
     if master is not None and master.conflict:
-        remedy = f"; {master.remedy}" if master.remedy else ""
-        return f"no plan exists: these cannot hold together: {'; '.join(master.conflict)}{remedy}"
-    text = "no plan fits into memory" if proved else "no plan was found that fits into memory"
-    if closest is not None:
-        text += f": in the closest partition {closest}"
+        parts.append(f"these cannot hold together: {'; '.join(master.conflict)}")
+    if pricer.least_short is not None:
+        parts.append(f"in the closest partition {pricer.least_short}")
     if total > limit:
-        text += f"; states alone take {total:,.0f} bytes, all ranks together have {limit:,.0f}"
-    return text + "; raise --memory-limit, use more devices or a larger --tensor-parallel or --data-parallel"
+        parts.append(f"states alone take {total:,.0f} bytes, all ranks together have {limit:,.0f}")
+    if master is not None and master.remedy:
+        parts.append(f"feasible with {master.remedy}")
+    if pricer.least_short is not None:
+        parts.append("raise --memory-limit, use more devices or a larger --tensor-parallel or --data-parallel")
+    return ". ".join(parts)
 
 
 def _recorded_limit(limit: str | float | None) -> str | float | None:

@@ -761,7 +761,7 @@ def search(
     memory.used[0] = memory.used[1] = 0
     memory.used[2] += 1
     length = nodes = 0
-    if root_bound(t) >= upper * (1 - TOLERANCE):
+    if root_bound(t) >= upper * (1 - TOLERANCE) or t.room.min() < 0:
         return upper, 0, 0
     number[0], _ = _children(t, counts[0], times[0], strict, codes[0], starts[0], scratch)
     depth = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +10,12 @@ from octoplan_schemas.errors import InputError
 from octoplan_schemas.op_words import parse_word
 from octoplan_schemas.plan import Plan
 from octoplan_schemas.validation.deadlock import find_cycle, message_word
-from octoplan_schemas.validation.index import MessageKey, ProgramIndex
+from octoplan_schemas.validation.index import MessageKey, Place, ProgramIndex
 
 Rule = Literal["structure", "complete", "order", "fifo", "deadlock", "memory", "prediction"]
 _MAX_FINDINGS = 20
+#: Which of F, B, I and W a stage and microbatch may have.
+_WHOLE = ([True, True, False, False], [True, False, True, True])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +173,14 @@ def _computes_complete(plan: Plan, index: ProgramIndex) -> list[str]:
     computes = index.computes
     pairs = ((stage, m) for stage in range(len(plan.stages)) for m in range(plan.job.microbatches))
     for stage, m in pairs:
+        has = [(stage, kind, m) in computes for kind in "FBIW"]
+        if has in _WHOLE:
+            continue
         where = f"programs.{plan.stages[stage].rank}"
-        if (stage, "F", m) not in computes:
+        if not has[0]:
             found.append(f"{where}: {stage}F{m} is missing")
-        has = "".join(kind for kind in "BIW" if (stage, kind, m) in computes)
-        if has not in ("B", "IW"):
-            names = " and ".join(f"{stage}{kind}{m}" for kind in has)
+        if has[1:] not in (whole[1:] for whole in _WHOLE):
+            names = " and ".join(f"{stage}{kind}{m}" for kind in "BIW" if (stage, kind, m) in computes)
             found.append(
                 f"{where}: stage {stage}, microbatch {m} has {names or 'no backward'}; it needs either "
                 f"{stage}B{m}, or both {stage}I{m} and {stage}W{m}"
@@ -210,42 +214,45 @@ def _messages_complete(plan: Plan, index: ProgramIndex, edges: set[tuple[int, in
 
 def _order(plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]) -> list[Finding]:
     """Inside a rank: F before its backward, I before W, producer before SEND, RECV before consumer."""
-    found: list[str] = []
-    computes = index.computes
+    return [
+        Finding(
+            "order",
+            f"programs.{rank}.{second}: {plan.programs[rank][second]} must come after "
+            f"{plan.programs[rank][first]} (programs.{rank}.{first})",
+        )
+        for (rank, first), (_, second) in _pairs_in_order(plan, index, edges)
+        if first > second
+    ]
 
-    def backward(stage: int, m: int) -> tuple[str, tuple[int, int]]:
-        fused = computes.get((stage, "B", m))
-        return ("B", fused) if fused is not None else ("I", computes[stage, "I", m])
 
-    def before(first: tuple[int, int], second: tuple[int, int]) -> None:
-        if first[1] > second[1]:
-            rank = first[0]
-            words = plan.programs[rank]
-            found.append(
-                f"programs.{rank}.{second[1]}: {words[second[1]]} must come after {words[first[1]]} "
-                f"(programs.{rank}.{first[1]})"
-            )
-
-    for stage in range(len(plan.stages)):
-        for m in range(plan.job.microbatches):
-            kind, place = backward(stage, m)
-            before(computes[stage, "F", m], place)
-            if kind == "I":
-                before(place, computes[stage, "W", m])
+def _pairs_in_order(
+    plan: Plan, index: ProgramIndex, edges: set[tuple[int, int]]
+) -> Iterator[tuple[Place, Place]]:
+    """Yield every two places of a rank of which the first must come before the second."""
+    computes, sends, recvs = index.computes, index.sends, index.recvs
+    microbatches = range(plan.job.microbatches)
+    forward = [[computes[stage, "F", m] for m in microbatches] for stage in range(len(plan.stages))]
+    backward = []
+    for stage, row in enumerate(forward):
+        fused = [computes.get((stage, "B", m)) for m in microbatches]
+        inputs = [
+            computes[stage, "I", m] if place is None else place
+            for m, place in zip(microbatches, fused, strict=True)
+        ]
+        backward.append(inputs)
+        yield from zip(row, inputs, strict=True)
+        for m in microbatches:
+            if fused[m] is None:
+                yield inputs[m], computes[stage, "W", m]
     for early, late in sorted(edges):
-        local = plan.stages[early].rank == plan.stages[late].rank
-        for m in range(plan.job.microbatches):
-            forward_from, forward_to = computes[early, "F", m], computes[late, "F", m]
-            backward_from, backward_to = backward(late, m)[1], backward(early, m)[1]
-            if local:
-                before(forward_from, forward_to)
-                before(backward_from, backward_to)
-                continue
-            before(forward_from, index.sends[early, late, m])
-            before(index.recvs[early, late, m], forward_to)
-            before(backward_from, index.sends[late, early, m])
-            before(index.recvs[late, early, m], backward_to)
-    return [Finding("order", message) for message in found]
+        if plan.stages[early].rank == plan.stages[late].rank:
+            yield from zip(forward[early], forward[late], strict=True)
+            yield from zip(backward[late], backward[early], strict=True)
+            continue
+        for source, destination, places in ((early, late, forward), (late, early, backward)):
+            for m in microbatches:
+                yield places[source][m], sends[source, destination, m]
+                yield recvs[source, destination, m], places[destination][m]
 
 
 def _fifo(plan: Plan, index: ProgramIndex) -> list[Finding]:

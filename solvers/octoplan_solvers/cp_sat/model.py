@@ -74,8 +74,11 @@ def solve_placement(
         assignment is not excluded. Infeasible under ``excluded`` or ``below_s``: no other assignment has a bound below.
     """
     started = time.monotonic()
+    impossible = overfull_memory(problem)
+    if impossible:
+        return infeasible_by_memory(problem, impossible, "cp-sat", seed)
     built = build_model(problem, told_apart=bool(excluded))
-    start = hint if hint is not None else best_start(problem)
+    start = hint if hint is not None else best_start(problem)[0]
     if start is not None:
         _add_hint(built, problem, canonical(problem, start))
     for assignment in excluded:

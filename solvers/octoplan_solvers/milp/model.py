@@ -62,7 +62,7 @@ def solve_placement(
     """
     started = time.monotonic()
     built = build_model(problem)
-    start = hint if hint is not None else best_start(problem)
+    start = hint if hint is not None else best_start(problem)[0]
     usable = start is not None and not check_assignment(problem, start)
     if start is not None and usable:
         _set_start(built, problem, canonical(problem, start))

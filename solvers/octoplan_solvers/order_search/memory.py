@@ -168,7 +168,8 @@ def _received(variables: Variables, rank: int) -> list[Message]:
     staged = variables.window.staged
     seen = (variables.producer_place != AFTER) & (variables.consumer_place != BEFORE)
     here = np.isin(staged.edge_pair, np.flatnonzero(staged.pairs[:, 1] == rank))
-    return [tuple(message) for message in np.argwhere(seen & here[:, :, None]).tolist()]
+    found = np.argwhere(seen & here[:, :, None]).tolist()
+    return [(edge, direction, microbatch) for edge, direction, microbatch in found]
 
 
 def arrival_ceil(variables: Variables, message: Message) -> cp_model.LinearExprT:
