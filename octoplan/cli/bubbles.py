@@ -1,31 +1,39 @@
-"""Idle time by rank and cause as a table."""
+"""Idle time by rank as tables: by cause, and in the two usual divisions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from rich import box
 from rich.table import Table
 
-from octoplan.cli.console import seconds
 from octoplan.simulator import BubbleReport, BubbleRow, Cause
 
 
 def bubble_table(report: BubbleReport) -> Table:
-    """Return a table with one row per rank and one for all: idle time by cause, and in the two usual divisions.
+    """Return idle milliseconds by rank and cause; a row's causes add up to its idle time."""
+    return _table(report, "idle time by cause, ms", [*Cause], lambda row: row.by_cause_s)
 
-    The causes add up to the idle time; so do edges and gaps, and so do the last three columns.
-    """
-    table = Table(title="idle time by cause, by edges and gaps, and by global times", title_justify="left")
-    table.add_column("rank", justify="right")
-    table.add_column("idle", justify="right", style="bold")
-    for column in (*Cause, "edges", "gaps", "global filling", "residual", "global draining"):
-        table.add_column(str(column), justify="right")
-    *rows, total = report.rows()
-    for row in rows:
-        table.add_row(*_cells(row))
-    table.add_section()
-    table.add_row(*_cells(total))
+
+def division_table(report: BubbleReport) -> Table:
+    """Return the same idle time by edges and inner gaps of each rank, and by global times."""
+    columns = ["edges", "gaps", "filling", "residual", "draining"]
+    title = "idle time by edges and gaps of each rank, and by global times, ms"
+    return _table(report, title, columns, lambda row: (*row.by_rank_s, *row.by_global_times_s))
+
+
+def _table(
+    report: BubbleReport,
+    title: str,
+    columns: Sequence[str],
+    values_of: Callable[[BubbleRow], tuple[float, ...]],
+) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    for column in ("rank", "idle", *columns):
+        table.add_column(column, justify="right")
+    for row in report.rows():
+        if row.rank is None:
+            table.add_section()
+        name = "all" if row.rank is None else str(row.rank)
+        table.add_row(name, *(f"{value * 1e3:,.2f}" for value in (row.idle_s, *values_of(row))))
     return table
-
-
-def _cells(row: BubbleRow) -> list[str]:
-    values = (row.idle_s, *row.by_cause_s, *row.by_rank_s, *row.by_global_times_s)
-    return ["all" if row.rank is None else str(row.rank), *(seconds(value) for value in values)]

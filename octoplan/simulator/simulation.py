@@ -108,10 +108,6 @@ class Simulation:
         )
         return result
 
-    def excess_bytes(self) -> FloatArray:
-        """``(R,)`` bytes by which each rank's peak exceeds its limit; zero or less if it fits."""
-        return self.memory.peak_bytes - self.schedule.staged.memory_limit_bytes
-
     @cached_property
     def slack_s(self) -> FloatArray:
         """``(N,)`` seconds by which each op may be late without making the plan longer."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from octoplan.job_constraints import placement_constraints
-from octoplan_schemas import Constraint, InputError
+from octoplan_schemas import Constraint, InputError, Job
 from octoplan_solvers.constraints import PlacementConstraints, StagesPerRank
 from octoplan_solvers.problem import Assignment
 
@@ -159,3 +161,14 @@ def test_what_does_not_contradict_is_taken() -> None:
     assert made.pins == ((0, 0), (5, 0))
     assert made.violations(Assignment.from_sizes([1, 1, 3, 1], [0, 1, 2, 0])) == []
     assert len(made.violations(Assignment.from_sizes([1, 2, 2, 1], [0, 1, 2, 1]))) == 4
+
+
+def test_the_example_of_the_documentation_is_a_job() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "solvers.md").read_text()
+    job = Job.from_document(yaml.safe_load(text.split("```yaml")[1].split("```")[0]))
+    layers = ["embedding", *(f"layers.{index}.{part}" for index in range(4) for part in ("attention", "mlp"))]
+    names = [*layers, "layers.0.moe", "layers.2.moe", "layers.15", "lm_head"]
+    made = placement_constraints(job.constraints, names, num_ranks=2, max_stages_per_rank=4)
+    assert len(job.constraints) == 6
+    assert made.pins == ((0, 0), (len(names) - 1, 0))
+    assert made.stages_per_rank == StagesPerRank(2, 4, True)

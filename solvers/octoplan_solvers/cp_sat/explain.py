@@ -12,7 +12,7 @@ from octoplan_solvers.cp_sat.constraints import MEMORY_RESOLUTION, Context, add_
 from octoplan_solvers.cp_sat.guards import Guards
 from octoplan_solvers.cp_sat.variables import add_variables
 from octoplan_solvers.placement_costs import PlacementCosts
-from octoplan_solvers.placement_limits import cut_layers
+from octoplan_solvers.placement_limits import certain_excess, cut_layers
 from octoplan_solvers.problem import PipelineProblem
 from octoplan_solvers.result import SolverResult
 
@@ -31,6 +31,9 @@ def find_conflict(problem: PipelineProblem, *, time_limit_s: float = 5.0) -> tup
     CP-SAT derives a sufficient set from assumptions, one per named constraint. Constraints are then dropped one by
     one as long as the rest stays infeasible, so that (time permitting) every name in the answer is needed.
     """
+    _, overfull = certain_excess(problem)
+    if overfull:
+        return overfull
     deadline = time.monotonic() + time_limit_s
     guarded = _guarded_model(problem)
     conflict = guarded.infeasible_subset(list(guarded.guards.literals), time_limit_s)
@@ -77,8 +80,9 @@ def _guarded_model(problem: PipelineProblem) -> _GuardedModel:
 def _remedy(problem: PipelineProblem, conflict: Sequence[str], time_limit_s: float) -> str:
     if not any("limit of rank" in name for name in conflict):
         return f"drop or relax one of: {', '.join(conflict)}" if conflict else ""
-    factor = least_memory_factor(problem, time_limit_s=time_limit_s)
-    if factor is None:
+    certain, _ = certain_excess(problem)
+    factor = max(certain, least_memory_factor(problem, time_limit_s=time_limit_s) or 1.0)
+    if factor == 1.0:
         return ""
     return f"memory limits at least {factor:.4g} times as large"
 

@@ -19,7 +19,7 @@ from octoplan_solvers.cp_sat.variables import LARGEST_TIME, PlacementModel, Time
 from octoplan_solvers.placement_check import assignment_bound
 from octoplan_solvers.placement_costs import PlacementCosts
 from octoplan_solvers.placement_hint import variable_values
-from octoplan_solvers.placement_limits import cut_layers
+from octoplan_solvers.placement_limits import certain_excess, cut_layers
 from octoplan_solvers.placement_start import best_start, take_start
 from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.result import SolverResult, Status
@@ -74,9 +74,8 @@ def solve_placement(
         assignment is not excluded. Infeasible under ``excluded`` or ``below_s``: no other assignment has a bound below.
     """
     started = time.monotonic()
-    impossible = overfull_memory(problem)
-    if impossible:
-        return infeasible_by_memory(problem, impossible, "cp-sat", seed)
+    if certain_excess(problem)[1]:
+        return _explained(problem, SolverResult("infeasible", "cp-sat", seed, 0.0), time_limit_s)
     built = build_model(problem, told_apart=bool(excluded))
     start = hint if hint is not None else best_start(problem)[0]
     if start is not None:
@@ -97,8 +96,12 @@ def solve_placement(
     if excluded or below_s is not None:
         return result
     if status == "infeasible":
-        return explain_infeasible(problem, result, time_limit_s=min(_EXPLAIN_S, max(time_limit_s, 1.0)))
+        return _explained(problem, result, time_limit_s)
     return take_start(problem, result, start) if status == "unknown" else result
+
+
+def _explained(problem: PipelineProblem, result: SolverResult, time_limit_s: float) -> SolverResult:
+    return explain_infeasible(problem, result, time_limit_s=min(_EXPLAIN_S, max(time_limit_s, 1.0)))
 
 
 def build_model(problem: PipelineProblem, *, told_apart: bool = False) -> PlacementModel:

@@ -16,7 +16,7 @@ from octoplan_solvers.milp.variables import Variables, add_variables
 from octoplan_solvers.placement_check import assignment_bound, check_assignment
 from octoplan_solvers.placement_costs import PlacementCosts
 from octoplan_solvers.placement_hint import variable_values
-from octoplan_solvers.placement_limits import cut_layers
+from octoplan_solvers.placement_limits import certain_excess, cut_layers
 from octoplan_solvers.placement_start import best_start, take_start
 from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.result import SolverResult, Status
@@ -61,6 +61,8 @@ def solve_placement(
         If there is no such backend.
     """
     started = time.monotonic()
+    if certain_excess(problem)[1]:
+        return SolverResult("infeasible", f"milp:{backend}", seed, time.monotonic() - started)
     built = build_model(problem)
     start = hint if hint is not None else best_start(problem)[0]
     usable = start is not None and not check_assignment(problem, start)

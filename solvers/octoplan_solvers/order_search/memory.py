@@ -147,20 +147,18 @@ def _holdings(variables: Variables, rank: int, memory: RankMemory) -> Iterator[_
     window, staged = variables.window, variables.window.staged
     for stage in np.flatnonzero(staged.stage_rank == rank).tolist():
         activation, freed = float(staged.activation_bytes[stage]), float(staged.freed_at_input_bytes[stage])
+        stash = memory.units(float(staged.stash_bytes[stage]))
         is_one_op = window.is_fused[stage] & ~window.may_choose[stage]
-        for microbatch in range(staged.num_microbatches):
+        begins, backward_ends, weight_ends = window.place[stage]
+        ends = np.where(is_one_op, backward_ends, weight_ends)
+        for microbatch in np.flatnonzero((begins != AFTER) & (ends != BEFORE)).tolist():
             forward, backward, weight = ((stage, kind, microbatch) for kind in range(3))
-            if (
-                window.place[forward] == AFTER
-                or window.place[backward if is_one_op[microbatch] else weight] == BEFORE
-            ):
-                continue
             if is_one_op[microbatch]:
                 yield _Holding(forward, backward, memory.units(activation))
             else:
                 yield _Holding(forward, backward, memory.units(freed))
                 yield _Holding(forward, weight, memory.units(activation - freed))
-                yield _Holding(backward, weight, memory.units(float(staged.stash_bytes[stage])))
+                yield _Holding(backward, weight, stash)
 
 
 def _received(variables: Variables, rank: int) -> list[Message]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from octoplan_solvers.order_search.integer_times import RankMemory
 from octoplan_solvers.order_search.variables import Variables, inputs_of, producer
-from octoplan_solvers.order_search.window import Op
+from octoplan_solvers.order_search.window import INSIDE, Op
 from octoplan_solvers.staged import StagedProblem
 
 
@@ -84,11 +84,10 @@ def _free_before_next(variables: Variables) -> Iterator[tuple[Op, Op]]:
         if window.may_choose[stage].any() or fused.any() != fused.all():
             continue  # what is freed next need not be the oldest
         most = most_in_flight(window.staged, stage, RankMemory.of(window.staged, rank))
-        for microbatch in range(most, window.staged.num_microbatches):
-            forward = stage, 0, microbatch
+        for microbatch in np.flatnonzero(window.place[stage, 0] == INSIDE).tolist():
             freeing = stage, 1 if fused.all() else 2, microbatch - most
-            if forward in variables.start and freeing in variables.start:
-                yield freeing, forward
+            if freeing in variables.start:
+                yield freeing, (stage, 0, microbatch)
 
 
 def most_in_flight(staged: StagedProblem, stage: int, memory: RankMemory) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octoplan.cli.bubbles import bubble_table
+from octoplan.cli.bubbles import bubble_table, division_table
 from octoplan.simulator import Cause, Idle, attribute_bubbles
 from octoplan.simulator.attribution import CAUSES
 from octoplan_schemas import parse_word, transfer_words
@@ -141,7 +141,11 @@ def test_sums_are_the_idle_time(seed: int) -> None:
     assert total.rank is None
     assert total.idle_s == pytest.approx(idle.sum(), abs=1e-9)
     assert sum(seconds for *_, seconds in report.worst_culprits(10**9)) == pytest.approx(idle.sum(), abs=1e-9)
-    assert bubble_table(report).row_count == len(idle) + 1
+    for table in (bubble_table(report), division_table(report)):
+        assert table.row_count == len(idle) + 1
+        assert [
+            float(str(cell).replace(",", "")) for cell in [*table.columns[1].cells][:-1]
+        ] == pytest.approx(idle * 1e3, abs=0.006)
 
 
 def test_all_causes_occur() -> None:
