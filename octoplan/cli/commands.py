@@ -12,9 +12,11 @@ import typer
 import octoplan
 from octoplan.cli import console
 from octoplan.cli import options as flags
+from octoplan.cli.bubbles import bubble_table, division_table
 from octoplan.cli.run_command import run
 from octoplan.problem_builder import require_same_inputs
 from octoplan.report.timeline import require_known_ending
+from octoplan.simulator import attribute_bubbles
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, load, save
 from octoplan_solvers.registry import list_solvers
 
@@ -204,7 +206,7 @@ def simulate(
     efficiency: flags.Efficiency = None,
     json_output: flags.Json = False,
 ) -> None:
-    """Recompute what a plan takes, from its programs alone."""
+    """Recompute what a plan takes, from its programs alone; say what the idle time is spent waiting for."""
     document, graph, devices = _read_inputs(
         plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
         efficiency,
@@ -217,6 +219,9 @@ def simulate(
         console.print_json(console.prediction_json(predicted, feasible, simulation if timeline else None))
     else:
         console.print_prediction(f"{plan}: {document.model.name} on {document.cluster.name}", predicted)
+        report = attribute_bubbles(simulation)
+        console.out.print(bubble_table(report))
+        console.out.print(division_table(report))
         if not feasible:
             console.out.print("some rank is above its memory limit: octoplan check says which")
 
