@@ -58,15 +58,21 @@ def is_allowed(arrays: Any, cuts: Any, ranks: Any, num_stages: int) -> bool:
 
 @kernel
 def move_partition(cuts: Any, num_stages: int) -> None:
-    """Shift one boundary, two, or a run of them, in place."""
+    """Shift one boundary, both of a stage, a run of them, or two anywhere, in place."""
     if num_stages < 2:
         return
     draw = np.random.random()
     first = np.random.randint(1, num_stages)
-    if draw < 0.4:
+    if draw < 0.35:
         step = 1 if np.random.random() < 0.7 else 2
         cuts[first] += step if np.random.random() < 0.5 else -step
-    elif draw < 0.7:
+    elif draw < 0.6 and num_stages > 2:
+        # Slide one stage along the chain: the stages around it trade layers through it.
+        first = np.random.randint(1, num_stages - 1)
+        step = 1 if np.random.random() < 0.5 else -1
+        cuts[first] += step
+        cuts[first + 1] += step
+    elif draw < 0.75:
         last = np.random.randint(1, num_stages)
         if last < first:
             first, last = last, first
