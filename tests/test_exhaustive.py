@@ -85,9 +85,7 @@ def test_received_tensors_need_room() -> None:
     model = make_model([make_layer("a", 1, 1, 0, output_bytes=4), make_layer("b", 3, 1, 0)])
     cluster = make_cluster(2, bandwidth=1e9)
     free = optimum(model, cluster, num_microbatches=2, backward="fused")
-    tight = find_optimum(
-        model, cluster, num_microbatches=2, backward="fused", memory_limit_bytes=[4.5, 4.5]
-    )
+    tight = find_optimum(model, cluster, num_microbatches=2, backward="fused", memory_limit_bytes=[4.5, 4.5])
     assert free == pytest.approx(1 + 8 + 1)
     assert tight is not None
     assert not tight.is_exact
@@ -160,7 +158,9 @@ def _plans_of(problem: TinyProblem, cuts: tuple[int, ...], ranks: tuple[int, ...
                 for m in range(problem.num_microbatches):
                     word = transfer_words(a, b, direction, m)[0]
                     queues.setdefault((ranks[a], ranks[b]), []).append(word)
-    computes = [list(_orders(problem, [s for s, own in enumerate(ranks) if own == r])) for r in range(num_ranks)]
+    computes = [
+        list(_orders(problem, [s for s, own in enumerate(ranks) if own == r])) for r in range(num_ranks)
+    ]
     for orders in product(*computes):
         for sends in product(*(permutations(words) for words in queues.values())):
             programs = [list(order) for order in orders]
@@ -180,7 +180,9 @@ def _orders(problem: TinyProblem, stages: list[int]) -> Iterator[tuple[str, ...]
     slots = [(s, m) for s in stages for m in range(problem.num_microbatches)]
     choices = ["FB"] if problem.backward == "fused" else ["FB", "FIW"]
     for kinds in product(choices, repeat=len(slots)):
-        yield from _interleave([[f"{s}{kind}{m}" for kind in own] for (s, m), own in zip(slots, kinds, strict=True)])
+        yield from _interleave(
+            [[f"{s}{kind}{m}" for kind in own] for (s, m), own in zip(slots, kinds, strict=True)]
+        )
 
 
 def _interleave(chains: list[list[str]]) -> Iterator[tuple[str, ...]]:

@@ -96,7 +96,9 @@ def _with_memory(random: Random, cluster: Cluster, model: ModelGraph) -> Cluster
     """Give each device type about what a fair share of the model needs, from hopeless to ample."""
     state = sum(layer.state_bytes for layer in model.layers) / cluster.num_ranks
     activation = sum(layer.activation_bytes for layer in model.layers) / cluster.num_ranks
-    transient = max(layer.workspace_bytes + layer.weight_stash_bytes + layer.output_bytes for layer in model.layers)
+    transient = max(
+        layer.workspace_bytes + layer.weight_stash_bytes + layer.output_bytes for layer in model.layers
+    )
     document = cluster.to_document()
     for kind in document["device_types"].values():
         need = random.uniform(0.8, 1.6) * state + random.uniform(0.8, 3.0) * activation + transient

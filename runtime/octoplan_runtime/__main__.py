@@ -42,7 +42,25 @@ def _options(parsed: argparse.Namespace) -> RunOptions:
         verify=parsed.verify,
         timeout_s=parsed.timeout,
         seed=parsed.seed,
+        debug=parsed.debug,
+        emulate=parsed.emulate,
+        scale=parsed.scale,
+        cluster=parsed.cluster,
+        calibrate=parsed.calibrate,
+        trace=parsed.trace,
     )
+
+
+def _scale(text: str) -> float | None:
+    if text == "auto":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0, or auto")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +88,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the miniature's parameters and data (default: 0)"
     )
+    parser.add_argument("--debug", action="store_true", help="label every message and check it on arrival")
+    parser.add_argument(
+        "--emulate", action="store_true", help="sleep for the plan's times; nothing is trained"
+    )
+    parser.add_argument(
+        "--scale",
+        type=_scale,
+        default=1.0,
+        metavar="S",
+        help="with --emulate: factor on the plan's times; auto makes the mean op 50 ms (default: 1)",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="FILE",
+        help="with --emulate: this machine as --calibrate wrote it; its own costs join the prediction",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE",
+        help="measure the cost of an op, latency and bandwidth here, and write them as a cluster file",
+    )
+    parser.add_argument("--trace", metavar="FILE", help="write the measured times of the last step")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--timeline", action="store_true", help="with --json: add start and end of every op")
     return parser

@@ -11,15 +11,17 @@ import torch.distributed as dist
 from torch import nn
 
 from octoplan_runtime.errors import PipelineError, one_line
+from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.interpreter import Interpreter, LossFunction, StepState
 from octoplan_runtime.mailbox import Mailbox
-from octoplan_runtime.microbatches import Batch, join_values, split_batch
+from octoplan_runtime.microbatches import Batch, MicrobatchWeight, join_values, loss_shares, split_batch
 from octoplan_runtime.progress import OpTimes, Progress
 from octoplan_runtime.stage_graph import StageGraph
 from octoplan_runtime.stage_module import Layers, StageModule, Values, as_values
 from octoplan_runtime.tensor_specs import TensorSpec, agree
-from octoplan_runtime.transport import Transport
-from octoplan_schemas import InputError, Plan, parse_word, require_valid, stage_edges
+from octoplan_runtime.tied import TiedNames, TiedParameters, unique_parameters
+from octoplan_runtime.transport import Transport, make_transport
+from octoplan_schemas import InputError, OpWord, Plan, parse_word, require_valid, stage_edges
 
 
 class PipelineExecutor:
@@ -38,8 +40,18 @@ class PipelineExecutor:
         Process group with one process per rank of the plan; None for the default group.
     skips:
         Layer indices ``(source, destination)`` of the model's skip edges.
+    tied:
+        Groups of parameters, ``layers.INDEX.NAME``, that are one and the same: a single copy on a rank; copies on
+        several ranks start from the lowest rank's values, and `step` sums their gradients.
+    mode:
+        Mixed precision and reproducible dropout.
+    microbatch_weight:
+        What a microbatch counts in the step's loss, given its targets, such as its number of tokens; None counts
+        all alike.
     device:
         Where the layers are and received tensors go; by default where this rank's parameters are.
+    labelled:
+        Debugging: every message is preceded by what it is, and checked on arrival.
     progress:
         Told of every op as it begins; for a watchdog.
 
@@ -49,11 +61,13 @@ class PipelineExecutor:
         This rank's stage modules, by stage.
     times:
         Start and end of every op of the last step.
+    step_number:
+        Number of steps done. Dropout depends on it: set it when training resumes from a checkpoint.
 
     Raises
     ------
     InputError
-        If the plan is not valid or the group has another number of ranks.
+        If the plan is not valid, differs between ranks, or the group has another number of ranks.
     """
 
     def __init__(
@@ -64,7 +78,11 @@ class PipelineExecutor:
         *,
         group: dist.ProcessGroup | None = None,
         skips: Iterable[tuple[int, int]] = (),
+        tied: Iterable[TiedNames] = (),
+        mode: ForwardMode | None = None,
+        microbatch_weight: MicrobatchWeight | None = None,
         device: torch.device | None = None,
+        labelled: bool = False,
         progress: Progress | None = None,
     ) -> None:
         skips = list(skips)
@@ -73,6 +91,7 @@ class PipelineExecutor:
         _require_world_size(plan, group)
         self.plan = plan
         self.rank = dist.get_rank(group)
+        self.step_number = 0
         self.progress = progress or Progress()
         self._graph = StageGraph.of(plan, skips)
         self.modules = {stage.id: self._build(stage.id, layers) for stage in plan.stages_of(self.rank)}
@@ -82,6 +101,13 @@ class PipelineExecutor:
         self._group = group
         self._ranks = [stage.rank for stage in plan.stages]
         self._device = device or _device_of(self.modules)
+        self._mode = mode or ForwardMode()
+        self._microbatch_weight = microbatch_weight
+        self._labelled = labelled
+        self.progress.enter("the comparison of plans")
+        require_same_plan(plan, group, self._device)
+        layer_ranks = [stage.rank for stage in plan.stages for _ in range(*stage.layers)]
+        self._tied = TiedParameters(tied, self.modules.values(), layer_ranks, group)
         self._interpreter: Interpreter | None = None
         self._input_specs: tuple[TensorSpec, ...] | None = None
 
@@ -99,7 +125,8 @@ class PipelineExecutor:
         Returns
         -------
         torch.Tensor
-            The mean of the microbatches' losses, in float64, on every rank. Gradients are those of this mean.
+            The mean of the microbatches' losses, auxiliary ones included, in float64, on every rank. Gradients are
+            those of this mean.
 
         Raises
         ------
@@ -110,7 +137,11 @@ class PipelineExecutor:
         """
         state = self._begin(inputs, targets, training=True)
         with self._errors_named():
-            self._ready(state).run(state)
+            interpreter = self._ready(state)
+            with self._tied.summed():
+                interpreter.run(state)
+                self.progress.enter("the sum of tied gradients")
+            self.step_number += 1
             return self._mean_loss(state)
 
     def eval(self, inputs: Batch | None = None) -> torch.Tensor | Values | None:
@@ -129,10 +160,9 @@ class PipelineExecutor:
         return join_values([state.outputs[m] for m in range(state.num_microbatches)])
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield this rank's parameters, named ``layers.INDEX.NAME`` by the layer's index in the whole
+        """Yield this rank's parameters, each once, named ``layers.INDEX.NAME`` by the layer's index in the whole
         model."""
-        for module in self.modules.values():
-            yield from module.named_parameters()
+        yield from unique_parameters(self.modules)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield this rank's parameters."""
@@ -164,12 +194,13 @@ class PipelineExecutor:
     def _begin(self, inputs: Batch | None, targets: Batch | None, *, training: bool) -> StepState:
         self.progress.enter("the start of the step")
         num_microbatches = self.plan.job.microbatches
-        state = StepState(num_microbatches, (), None, training)
+        state = StepState(self.step_number, num_microbatches, (), None, training)
         if 0 in self.modules:
             state.inputs = [as_values(value) for value in split_batch(inputs, num_microbatches, "inputs")]
             self._require_same_shapes(state)
         if self._holds_last and training:
             state.targets = split_batch(targets, num_microbatches, "targets")
+            state.shares = loss_shares(state.targets, self._microbatch_weight)
         return state
 
     def _require_same_shapes(self, state: StepState) -> None:
@@ -185,23 +216,47 @@ class PipelineExecutor:
         """Return the interpreter; in the first step the ranks agree on shapes before it is built."""
         if self._interpreter is None:
             self.progress.enter("the agreement on shapes")
-            inputs = self._input_specs
-            specs = agree(self._graph, self._ranks, self.modules, inputs, self._group, self._device)
-            transport = Transport(self._group, self._device)
+            specs = agree(
+                self._graph,
+                self._ranks,
+                self.modules,
+                self._input_specs,
+                self._group,
+                self._device,
+                self._mode,
+            )
             told = (self.progress, self.times)
-            mailbox = Mailbox(self._graph, self._ranks, specs, transport, *told)
+            transport = self._make_transport()
+            mailbox = Mailbox(self._graph, self._ranks, specs, transport, *told, labelled=self._labelled)
             self._interpreter = Interpreter(
-                self._program, self._graph, self.modules, self._loss_function, mailbox, *told
+                self._program,
+                self._graph,
+                self.modules,
+                self._loss_function,
+                mailbox,
+                self._device,
+                self._mode,
+                self._hold,
+                *told,
             )
         return self._interpreter
 
+    def _make_transport(self) -> Transport:
+        return make_transport(self.plan, self._group, self._device)
+
+    def _hold(self, word: OpWord) -> None:
+        """Do nothing more at the end of an op; emulated devices do."""
+
     def _mean_loss(self, state: StepState) -> torch.Tensor:
+        """Sum over ranks what each contributes: the losses where the last stage is, auxiliary ones anywhere."""
         self.progress.enter("the sharing of the loss")
         mean = torch.zeros((), dtype=torch.float64, device=self._device)
         if self._holds_last:
-            losses = [state.losses[m] for m in range(state.num_microbatches)]
-            mean = torch.stack(losses).to(torch.float64).mean()
-        dist.broadcast(mean, group=self._group, group_src=self._ranks[-1])
+            losses = torch.stack([state.losses[m] for m in range(state.num_microbatches)]).to(mean)
+            mean += (losses * torch.tensor(state.shares, dtype=mean.dtype).to(mean)).sum()
+        if state.auxiliary_loss is not None:
+            mean += state.auxiliary_loss / state.num_microbatches
+        dist.all_reduce(mean, group=self._group)
         self.progress.enter("the end of the step")
         return mean
 
@@ -223,6 +278,16 @@ def _require_world_size(plan: Plan, group: dist.ProcessGroup | None) -> None:
             f"the plan is for {plan.num_ranks} ranks, but the process group has {size}; "
             f"start {plan.num_ranks} processes, or compile a plan for {size} devices"
         )
+
+
+def require_same_plan(plan: Plan, group: dist.ProcessGroup | None, device: torch.device) -> None:
+    """Compare the plan's hash over ranks: two plans with the same name would hang, or worse, not hang."""
+    own = torch.frombuffer(bytearray.fromhex(plan.sha256()), dtype=torch.uint8).to(device)
+    others = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(others, own, group=group)
+    different = [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]
+    if different:
+        raise InputError(f"rank {different[0]} has another plan than rank 0; give every rank the same file")
 
 
 def _device_of(modules: Mapping[int, StageModule]) -> torch.device:

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from octoplan_runtime.auxiliary import collected_losses
 from octoplan_runtime.backward import WeightWork, backward_fused, backward_input
+from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.mailbox import Mailbox
 from octoplan_runtime.progress import OpTimes, Progress
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageGraph
@@ -26,13 +28,17 @@ _OpKey = tuple[int, int]
 class StepState:
     """One step: its microbatches, and its results by microbatch number, whatever the order of execution.
 
-    ``targets`` is None for a forward alone.
+    ``targets`` is None for a forward alone. ``shares`` is each microbatch's share of the step's loss; they sum to 1.
     """
 
+    number: int
     num_microbatches: int
     inputs: Sequence[Values]
     targets: Sequence[Any] | None
     training: bool
+    shares: Sequence[float] = ()
+    #: Sum of this rank's auxiliary losses over microbatches.
+    auxiliary_loss: torch.Tensor | None = None
     losses: dict[int, torch.Tensor] = field(default_factory=dict)
     outputs: dict[int, Values] = field(default_factory=dict)
     saved: dict[_OpKey, _Saved] = field(default_factory=dict)
@@ -45,6 +51,7 @@ class _Saved:
 
     inputs: dict[int, Values]
     outputs: dict[int, Values]
+    auxiliary_losses: list[torch.Tensor]
 
 
 class Interpreter:
@@ -62,6 +69,10 @@ class Interpreter:
         Loss of one microbatch.
     mailbox:
         What goes between ops.
+    device, mode:
+        Where and how forwards run.
+    hold:
+        Called at the end of every compute op, before it counts as done; emulated devices sleep in it.
     progress, times:
         Told of every op.
     """
@@ -73,6 +84,9 @@ class Interpreter:
         modules: Mapping[int, StageModule],
         loss_function: LossFunction,
         mailbox: Mailbox,
+        device: torch.device,
+        mode: ForwardMode,
+        hold: Callable[[OpWord], None],
         progress: Progress,
         times: OpTimes,
     ) -> None:
@@ -81,6 +95,9 @@ class Interpreter:
         self._modules = modules
         self._loss_function = loss_function
         self._mailbox = mailbox
+        self._device = device
+        self._mode = mode
+        self._hold = hold
         self._progress = progress
         self._times = times
         self._last_stage = len(graph.bounds) - 1
@@ -109,19 +126,37 @@ class Interpreter:
         self._progress.enter(str(word))
         self._times.start[position] = time.monotonic()
 
+    def _leave(self, word: OpWord, position: int) -> None:
+        """End a compute op."""
+        self._hold(word)
+        self._times.end[position] = time.monotonic()
+
     def _forward(self, state: StepState, word: OpWord, position: int) -> None:
         stage, microbatch = word.stage, word.microbatch
         received = self._collect_inputs(state, stage, microbatch)
         self._enter(word, position)
-        outputs = self._modules[stage](received)
-        if stage == self._last_stage:
-            outputs = self._end_of_model(state, outputs, microbatch)
+        outputs, auxiliary_losses = self._run_stage(state, word, received)
         for edge in self._graph.edges_out[stage]:
             values = [value.detach() for layer in edge.layers for value in outputs[layer]]
             self._mailbox.put(stage, edge.destination, microbatch, values)
         if state.training:
-            state.saved[stage, microbatch] = _Saved(received, outputs)
-        self._times.end[position] = time.monotonic()
+            state.saved[stage, microbatch] = _Saved(received, outputs, auxiliary_losses)
+            _add_auxiliary(state, auxiliary_losses)
+        self._leave(word, position)
+
+    def _run_stage(
+        self, state: StepState, word: OpWord, received: dict[int, Values]
+    ) -> tuple[dict[int, Values], list[torch.Tensor]]:
+        """Return the outputs that leave the stage, or the loss, and the losses that its layers have added."""
+        stage, microbatch = word.stage, word.microbatch
+        mode, device = self._mode, self._device
+        randomness = mode.randomness(state.number, microbatch, device) if state.training else None
+        with mode.precision(device), collected_losses() as auxiliary_losses:
+            outputs = self._modules[stage](received, randomness)
+            if stage == self._last_stage:
+                outputs = self._end_of_model(state, outputs, microbatch)
+        self._mailbox.require_specs(stage, outputs)
+        return outputs, auxiliary_losses
 
     def _end_of_model(
         self, state: StepState, outputs: dict[int, Values], microbatch: int
@@ -143,7 +178,7 @@ class Interpreter:
         self._enter(word, position)
         backward_fused(roots, gradients)
         self._hand_back(word.stage, word.microbatch, saved)
-        self._times.end[position] = time.monotonic()
+        self._leave(word, position)
 
     def _backward_input(self, state: StepState, word: OpWord, position: int) -> None:
         stage, microbatch = word.stage, word.microbatch
@@ -157,11 +192,11 @@ class Interpreter:
         weights = [parameter for parameter in self._modules[stage].parameters() if parameter.requires_grad]
         state.weight_work[stage, microbatch] = backward_input(roots, gradients, inputs, weights)
         self._hand_back(stage, microbatch, saved)
-        self._times.end[position] = time.monotonic()
+        self._leave(word, position)
 
     def _backward_weight(self, state: StepState, word: OpWord, position: int) -> None:
         state.weight_work.pop((word.stage, word.microbatch))()
-        self._times.end[position] = time.monotonic()
+        self._leave(word, position)
 
     def _send(self, state: StepState, word: OpWord, position: int) -> None:
         self._mailbox.send(word, position)
@@ -182,11 +217,14 @@ class Interpreter:
     def _collect_gradients(
         self, state: StepState, stage: int, microbatch: int, saved: _Saved
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the outputs that require a gradient, and their gradients summed over the stages they
+        """Return the outputs and losses that require a gradient, and their gradients, summed over the stages they
         feed."""
+        auxiliary = saved.auxiliary_losses
+        scales = [torch.full_like(loss, 1.0 / state.num_microbatches) for loss in auxiliary]
         if stage == self._last_stage:
             ((loss,),) = saved.outputs.values()
-            return _requiring_gradients([loss], [torch.full_like(loss, 1.0 / state.num_microbatches)])
+            share = torch.full_like(loss, state.shares[microbatch])
+            return _requiring_gradients([loss, *auxiliary], [share, *scales])
         sums: dict[tuple[int, int], torch.Tensor] = {}
         for edge in self._graph.edges_out[stage]:
             gradients = self._mailbox.take(edge.destination, stage, microbatch)
@@ -194,7 +232,7 @@ class Interpreter:
                 # Not in place: the gradient may be shared with the stage that it comes from.
                 sums[place] = sums[place] + gradient if place in sums else gradient
         roots = [saved.outputs[layer][number] for layer, number in sums]
-        return _requiring_gradients(roots, list(sums.values()))
+        return _requiring_gradients([*roots, *auxiliary], [*sums.values(), *scales])
 
     def _hand_back(self, stage: int, microbatch: int, saved: _Saved) -> None:
         """Put the gradients of a stage's inputs where the stages before it, or their SEND, find them."""
@@ -204,6 +242,14 @@ class Interpreter:
             self._mailbox.put(stage, edge.source, microbatch, gradients)
             for leaf in leaves:
                 leaf.grad = None
+
+
+def _add_auxiliary(state: StepState, losses: Sequence[torch.Tensor]) -> None:
+    for loss in losses:
+        if loss.numel() != 1:
+            raise InputError(f"add_loss takes one number, not a tensor of shape {tuple(loss.shape)}")
+        value = loss.detach().reshape(()).to(torch.float64)
+        state.auxiliary_loss = value if state.auxiliary_loss is None else state.auxiliary_loss + value
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:

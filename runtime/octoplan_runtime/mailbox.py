@@ -7,19 +7,21 @@ ranks the SEND takes it, and on the other side the RECV puts a transfer here tha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from octoplan_runtime.progress import OpTimes, Progress
 from octoplan_runtime.stage_graph import StageEdge, StageGraph
-from octoplan_runtime.tensor_specs import LayerSpecs
+from octoplan_runtime.stage_module import Values
+from octoplan_runtime.tensor_specs import LayerSpecs, TensorSpec
 from octoplan_runtime.transport import Receive, Transport
-from octoplan_schemas import OpWord
+from octoplan_schemas import InputError, OpWord
 
 #: (source stage, destination stage, microbatch): from an earlier stage an activation, from a later one a
 #: gradient.
 _Key = tuple[int, int, int]
+_LABEL = TensorSpec((3,), torch.int64)
 
 
 class Mailbox:
@@ -37,6 +39,9 @@ class Mailbox:
         The way to other ranks.
     progress, times:
         Told when a consumer waits, and when a transfer is done.
+    labelled:
+        Whether to send (source stage, destination stage, microbatch) ahead of every message and to compare it on
+        arrival: finds a mismatch that would otherwise be a wrong gradient, at the price of one more transfer each.
     """
 
     def __init__(
@@ -47,13 +52,19 @@ class Mailbox:
         transport: Transport,
         progress: Progress,
         times: OpTimes,
+        *,
+        labelled: bool = False,
     ) -> None:
         self.specs = specs
+        self._labelled = labelled
         self._ranks = ranks
         self._transport = transport
         self._progress = progress
         self._times = times
         self._edges = {(edge.source, edge.destination): edge for edges in graph.edges_out for edge in edges}
+        self._sent_layers = [
+            sorted({layer for edge in edges for layer in edge.layers}) for edges in graph.edges_out
+        ]
         self._here: dict[_Key, list[torch.Tensor]] = {}
         self._coming: dict[_Key, tuple[OpWord, int, Receive]] = {}
 
@@ -75,16 +86,21 @@ class Mailbox:
         self._progress.enter(str(word))
         tensors = receive.wait()
         self._times.end[position] = time.monotonic()
+        if self._labelled:
+            _require_label(word, key, tensors.pop(0))
         return tensors
 
     def send(self, word: OpWord, position: int) -> None:
         """Post what the word's stage has produced to the other stage's rank."""
 
-        def done(at_s: float) -> None:
-            self._times.end[position] = at_s
+        def done(start_s: float, end_s: float) -> None:
+            self._times.start[position], self._times.end[position] = start_s, end_s
 
-        tensors = self._here.pop((word.stage, word.other_stage, word.microbatch))
-        self._transport.send(tensors, self._ranks[word.other_stage], done)
+        key = word.stage, word.other_stage, word.microbatch
+        tensors = self._here.pop(key)
+        if self._labelled:
+            tensors = [torch.tensor(key, device=self._transport.device), *tensors]
+        self._transport.send(word, tensors, self._ranks[word.other_stage], done)
 
     def receive(self, word: OpWord, position: int) -> None:
         """Post a receive; `take` waits for it."""
@@ -95,8 +111,20 @@ class Mailbox:
         else:
             edge = self._edges[destination, source]
             specs = [self.specs[layer][number] for layer, number in self.gradient_places(edge)]
+        if self._labelled:
+            specs.insert(0, _LABEL)
         receive = self._transport.receive(specs, self._ranks[source])
         self._coming[source, destination, word.microbatch] = (word, position, receive)
+
+    def require_specs(self, stage: int, outputs: Mapping[int, Values]) -> None:
+        """Refuse outputs of another shape or dtype than agreed: the receiver's buffers would hold garbage."""
+        for layer in self._sent_layers[stage]:
+            found = tuple(TensorSpec.of(value) for value in outputs[layer])
+            if found != self.specs[layer]:
+                raise InputError(
+                    f"layer {layer} gave {_shown(found)} and had agreed on {_shown(self.specs[layer])}; shapes and "
+                    "dtypes must stay the same: keep autocast as it was in the first step"
+                )
 
     def flush(self) -> None:
         """Return when every send is done."""
@@ -110,3 +138,15 @@ class Mailbox:
             for number, spec in enumerate(self.specs[layer])
             if spec.has_gradient
         ]
+
+
+def _shown(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{list(spec.shape)} of {spec.dtype}" for spec in specs)
+
+
+def _require_label(word: OpWord, expected: _Key, label: torch.Tensor) -> None:
+    found = tuple(label.tolist())
+    if found != expected:
+        raise RuntimeError(
+            f"{word} received what stage {found[0]} sent to stage {found[1]} for microbatch {found[2]}"
+        )

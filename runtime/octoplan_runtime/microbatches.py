@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,25 @@ from octoplan_schemas import InputError
 
 #: One tensor or several; dimension 0 is the batch.
 Batch = torch.Tensor | tuple[torch.Tensor, ...]
+
+#: What a microbatch counts in the step's loss, given its targets; for example its number of tokens.
+MicrobatchWeight = Callable[[Any], float]
+
+
+def loss_shares(targets: Sequence[Any], weight: MicrobatchWeight | None) -> list[float]:
+    """Return each microbatch's share of the step's loss: equal, or by weight.
+
+    Raises
+    ------
+    InputError
+        If a weight is negative or all are zero.
+    """
+    if weight is None:
+        return [1.0 / len(targets)] * len(targets)
+    weights = [float(weight(target)) for target in targets]
+    if min(weights) < 0 or not sum(weights) > 0:
+        raise InputError(f"microbatch_weight gave {weights}; weights must be at least 0, and one above 0")
+    return [one / sum(weights) for one in weights]
 
 
 def split_batch(batch: Batch | None, num_microbatches: int, name: str) -> list[Any]:

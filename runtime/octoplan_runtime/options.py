@@ -31,6 +31,18 @@ class RunOptions:
         The longest that a rank may stay in one op, in seconds.
     seed:
         Of the miniature's parameters and data.
+    debug:
+        Whether every message is preceded by what it is, and checked.
+    emulate:
+        Whether ops sleep for the plan's times instead of computing.
+    scale:
+        With ``emulate``: factor on the plan's times; None makes the mean op 50 ms long.
+    cluster:
+        With ``emulate``: path of a cluster file that ``calibrate`` wrote on this machine, or None.
+    calibrate:
+        Path to write this machine's own costs to, instead of running the plan; or None.
+    trace:
+        Path to write the measured times of the last step to, or None.
     """
 
     plan: str
@@ -41,3 +53,9 @@ class RunOptions:
     verify: bool = False
     timeout_s: float = 60.0
     seed: int = 0
+    debug: bool = False
+    emulate: bool = False
+    scale: float | None = 1.0
+    cluster: str | None = None
+    calibrate: str | None = None
+    trace: str | None = None

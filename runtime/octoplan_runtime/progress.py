@@ -31,6 +31,6 @@ class OpTimes:
         self.start = [0.0] * num_words
         self.end = [0.0] * num_words
 
-    def shifted(self, origin_s: float) -> list[tuple[float, float]]:
-        """Return ``(start_s, end_s)`` of every word, counted from the origin."""
-        return [(start - origin_s, end - origin_s) for start, end in zip(self.start, self.end, strict=True)]
+    def on_clock(self, offset_s: float) -> list[tuple[float, float]]:
+        """Return ``(start_s, end_s)`` of every word on a clock that this one is ``offset_s`` ahead of."""
+        return [(start - offset_s, end - offset_s) for start, end in zip(self.start, self.end, strict=True)]

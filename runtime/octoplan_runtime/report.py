@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from octoplan_runtime.kinds import KindReport
+
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
@@ -36,6 +38,10 @@ class RunReport:
     worst_parameter: str | None
     measured_makespan_s: float
     predicted_makespan_s: float
+    #: Factor on the plan's times that emulated devices slept.
+    scale: float
+    #: Measured against predicted, by kind of op; empty where the plan records no costs.
+    kinds: dict[str, KindReport]
     ranks: list[RankReport]
     #: ``[rank, word, start_s, end_s]`` of every word of the last step.
     ops: list[tuple[int, str, float, float]]
@@ -52,6 +58,7 @@ class RunReport:
         """Read what `to_json` wrote with its timeline."""
         document = json.loads(text)
         document["ranks"] = [RankReport(**rank) for rank in document["ranks"]]
+        document["kinds"] = {kind: KindReport(**row) for kind, row in document["kinds"].items()}
         document["ops"] = [tuple(op) for op in document["ops"]]
         return cls(**{field.name: document[field.name] for field in fields(cls)})
 
@@ -65,9 +72,14 @@ class RunReport:
         ]
         lines.append(
             f"makespan of the last step: {self.measured_makespan_s:.4g} s here, "
-            f"{self.predicted_makespan_s:.4g} s predicted for the plan's devices"
+            f"{self.predicted_makespan_s:.4g} s predicted{self._scale_note()}"
         )
         return lines + self._verdict()
+
+    def _scale_note(self) -> str:
+        return (
+            " for the plan's devices" if self.scale == 1.0 else f" at {self.scale:.4g} times the plan's times"
+        )
 
     def _verdict(self) -> list[str]:
         if self.gradients_match is None:

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from octoplan_runtime.emulation import prediction
+from octoplan_runtime.emulation.costs import EmulatedCosts
 from octoplan_runtime.executor import PipelineExecutor
+from octoplan_runtime.kinds import compare_kinds
 from octoplan_runtime.options import RunOptions
 from octoplan_runtime.preparation import PreparedRun
 from octoplan_runtime.report import RankReport, RunReport
+from octoplan_runtime.trace import Op, shifted, write_trace
 from octoplan_runtime.verification import TOLERANCES, Verification
 from octoplan_schemas import Plan, parse_word
-
-#: ``(rank, word, start_s, end_s)``
-_Op = tuple[int, str, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def gather(
     executor: PipelineExecutor,
     losses: list[float | None],
     verification: Verification | None,
-    origin_s: float,
+    offset_s: float,
 ) -> RunReport | None:
     """Return the report on rank 0, None elsewhere; every rank takes part.
 
@@ -49,25 +50,25 @@ def gather(
         Of every step; None for one that was not finite.
     verification:
         This rank's comparison, if there was one.
-    origin_s:
-        Monotonic time from which this rank counts; all ranks took it as they left the same barrier.
+    offset_s:
+        This rank's clock minus rank 0's.
     """
     executor.progress.enter("gathering results")
-    mine = _own_numbers(executor, verification, origin_s)
+    mine = _own_numbers(executor, verification, offset_s)
     if executor.rank != 0:
         dist.send(mine, dst=0)
         return None
     rows = [mine] + [_received(run.plan, rank) for rank in range(1, run.plan.num_ranks)]
     numbers = [_RankNumbers(int(row[0]), float(row[1]), int(row[2]), row[3:].tolist()) for row in rows]
-    return _report(options, run.plan, numbers, losses, verification)
+    return _report(options, run, numbers, losses, verification)
 
 
 def _own_numbers(
-    executor: PipelineExecutor, verification: Verification | None, origin_s: float
+    executor: PipelineExecutor, verification: Verification | None, offset_s: float
 ) -> torch.Tensor:
     num_parameters = sum(parameter.numel() for parameter in executor.parameters())
     worst = (verification.worst.error, verification.worst.parameter) if verification else (0.0, -1)
-    times = [time for pair in executor.times.shifted(origin_s) for time in pair]
+    times = [time for pair in executor.times.on_clock(offset_s) for time in pair]
     return torch.tensor([num_parameters, *worst, *times], dtype=torch.float64)
 
 
@@ -79,18 +80,25 @@ def _received(plan: Plan, rank: int) -> torch.Tensor:
 
 def _report(
     options: RunOptions,
-    plan: Plan,
+    run: PreparedRun,
     numbers: Sequence[_RankNumbers],
     losses: list[float | None],
     verification: Verification | None,
 ) -> RunReport:
-    ops: list[_Op] = [
-        (rank, word, row.times[2 * position], row.times[2 * position + 1])
-        for rank, row in enumerate(numbers)
-        for position, word in enumerate(plan.programs[rank])
-    ]
+    plan = run.plan
+    ops = shifted(
+        [
+            (rank, word, row.times[2 * position], row.times[2 * position + 1])
+            for rank, row in enumerate(numbers)
+            for position, word in enumerate(plan.programs[rank])
+        ]
+    )
+    predicted = _predicted(run)
+    scale = 1.0 if run.costs is None else run.costs.scale
+    if options.trace is not None:
+        write_trace(options.trace, plan, ops, predicted, scale)
     compute = [op for op in ops if parse_word(op[1]).is_compute]
-    makespan_s = max(end for *_, end in compute) - min(start for *_, start, _ in compute)
+    makespan_s = prediction.makespan_s(compute)
     ranks = [
         _rank_report(plan, rank, row, compute, makespan_s, verification) for rank, row in enumerate(numbers)
     ]
@@ -107,17 +115,28 @@ def _report(
         gradients_match=None if tolerance is None else largest <= tolerance,
         worst_parameter=worst.worst_parameter,
         measured_makespan_s=makespan_s,
-        predicted_makespan_s=plan.predicted.makespan_s,
+        predicted_makespan_s=prediction.makespan_s(predicted) if run.costs else plan.predicted.makespan_s,
+        scale=scale,
+        kinds=compare_kinds(ops, predicted),
         ranks=ranks,
         ops=ops,
     )
+
+
+def _predicted(run: PreparedRun) -> list[Op]:
+    """Return what the times are compared with; nothing where the plan does not record its costs."""
+    if run.costs is not None:
+        return prediction.predicted_ops(run.plan, run.costs.on(run.machine))
+    if not run.plan.predicted.stages:
+        return []
+    return prediction.predicted_ops(run.plan, EmulatedCosts.of(run.plan, 1.0))
 
 
 def _rank_report(
     plan: Plan,
     rank: int,
     numbers: _RankNumbers,
-    compute: Sequence[_Op],
+    compute: Sequence[Op],
     makespan_s: float,
     verification: Verification | None,
 ) -> RankReport:

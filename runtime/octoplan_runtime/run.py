@@ -23,7 +23,7 @@ class RunError(RuntimeError):
 
 
 def run_plan(options: RunOptions) -> RunReport | None:
-    """Run a plan and return its report; under ``torchrun`` only rank 0 returns one.
+    """Run a plan and return its report; under ``torchrun`` only rank 0 returns one, and a calibration has none.
 
     Raises
     ------
@@ -36,8 +36,10 @@ def run_plan(options: RunOptions) -> RunReport | None:
         return run_rank(options)
     plan = prepare(options).plan
     result = launch_local(_run_and_report, plan.num_ranks, (options,))
-    if result.exit_code != 0 or result.report is None:
+    if result.exit_code != 0 or (result.report is None and options.calibrate is None):
         raise RunError(result.exit_code or 1)
+    if result.report is None:
+        return None
     return RunReport.from_json(result.report)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from octoplan_runtime.board import Board
+from octoplan_runtime.clocks import clock_offset_s
+from octoplan_runtime.emulation import EmulatedExecutor
+from octoplan_runtime.emulation.calibration import write_calibration
 from octoplan_runtime.errors import PipelineError, one_line, say
 from octoplan_runtime.executor import PipelineExecutor
+from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.optimizer import make_optimizer
 from octoplan_runtime.options import RunOptions
 from octoplan_runtime.preparation import PreparedRun, prepare
@@ -41,7 +44,9 @@ def run_rank(options: RunOptions) -> RunReport | None:
     run = _prepare_or_leave(options, rank, world_size)
     progress = Progress()
     with joined_group(rank, world_size, options.timeout_s, progress):
-        _require_same_plan(run)
+        if options.calibrate is not None:
+            write_calibration(options.calibrate, run.plan, rank, progress)
+            return None
         return _train(options, run, rank, progress)
 
 
@@ -105,30 +110,18 @@ def _leave_with(error: BaseException, board: Board, rank: int, progress: Progres
     leave(rank, failure.word, cause or board.fail(str(failure)))
 
 
-def _require_same_plan(run: PreparedRun) -> None:
-    """Compare the plan's hash over ranks: two plans with the same name would hang, or worse, not hang."""
-    own = torch.frombuffer(bytearray.fromhex(run.plan.sha256()), dtype=torch.uint8)
-    others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(others, own)
-    different = [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]
-    if different:
-        raise InputError(f"rank {different[0]} has another plan than rank 0; give every rank the same file")
-
-
 def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress) -> RunReport | None:
-    progress.enter("building layers")
-    plan, workload, dtype = run.plan, run.workload, getattr(torch, options.dtype)
-    executor = PipelineExecutor(
-        plan, workload.layer_in(dtype), workload.loss, skips=run.workload.skips, progress=progress
-    )
-    verification = _verification(run, executor, dtype) if options.verify else None
+    workload, dtype = run.workload, getattr(torch, options.dtype)
+    executor = _executor(options, run, progress)
+    verification = _verification(options, run, executor, dtype) if options.verify else None
     optimizer = make_optimizer(executor.parameters())
     losses: list[float | None] = []
+    progress.enter("the comparison of clocks")
+    offset_s = clock_offset_s()
     for step in range(options.steps):
         inputs, targets = workload.batch_in(step, dtype)
         progress.enter("the meeting before a step")
         dist.barrier()
-        origin_s = time.monotonic()
         loss = executor.step(inputs, targets)
         losses.append(loss.item() if loss.isfinite() else None)
         if rank == 0:
@@ -139,10 +132,28 @@ def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress)
             progress.enter("the optimizer step")
             optimizer.step()
             optimizer.zero_grad()
-    return gather(options, run, executor, losses, verification, origin_s)
+    return gather(options, run, executor, losses, verification, offset_s)
 
 
-def _verification(run: PreparedRun, executor: PipelineExecutor, dtype: torch.dtype) -> Verification:
+def _executor(options: RunOptions, run: PreparedRun, progress: Progress) -> PipelineExecutor:
+    progress.enter("building layers")
+    workload = run.workload
+    parts = (run.plan, workload.layer_in(getattr(torch, options.dtype)), workload.loss)
+    settings: dict[str, Any] = {
+        "skips": workload.skips,
+        "tied": workload.tied,
+        "mode": ForwardMode(seed=options.seed),
+        "labelled": options.debug,
+        "progress": progress,
+    }
+    if run.costs is not None:
+        return EmulatedExecutor(*parts, costs=run.costs, **settings)
+    return PipelineExecutor(*parts, **settings)
+
+
+def _verification(
+    options: RunOptions, run: PreparedRun, executor: PipelineExecutor, dtype: torch.dtype
+) -> Verification:
     ranks = [stage.rank for stage in run.plan.stages for _ in range(*stage.layers)]
     reference = None
     if executor.rank == 0:
@@ -152,5 +163,7 @@ def _verification(run: PreparedRun, executor: PipelineExecutor, dtype: torch.dty
             num_layers=run.workload.num_layers,
             num_microbatches=run.plan.job.microbatches,
             skips=run.workload.skips,
+            tied=run.workload.tied,
+            mode=ForwardMode(seed=options.seed),
         )
     return Verification(executor, reference, ranks)

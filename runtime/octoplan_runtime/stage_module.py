@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
+from octoplan_runtime.forward import RandomState
 from octoplan_runtime.stage_graph import MODEL_INPUT
 from octoplan_schemas import InputError
 
@@ -44,13 +46,17 @@ class StageModule(nn.Module):
         self.exports = exports
         self._feeds = [(layer, feeds[layer]) for layer in range(*bounds)]
 
-    def forward(self, received: Mapping[int, Values]) -> dict[int, Values]:
+    def forward(
+        self, received: Mapping[int, Values], randomness: RandomState | None = None
+    ) -> dict[int, Values]:
         """Run the layers.
 
         Parameters
         ----------
         received:
             Outputs of layers of earlier stages; `MODEL_INPUT` stands for the model's inputs.
+        randomness:
+            Gives the random state that a layer runs in; None for the process's own.
 
         Returns
         -------
@@ -60,7 +66,8 @@ class StageModule(nn.Module):
         values = dict(received)
         for layer, feeds in self._feeds:
             arguments = [tensor for feed in feeds for tensor in values[feed]]
-            values[layer] = as_values(self.layers[str(layer)](*arguments), layer)
+            with randomness(layer) if randomness else nullcontext():
+                values[layer] = as_values(self.layers[str(layer)](*arguments), layer)
         return {layer: values[layer] for layer in self.exports}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageGraph
 from octoplan_runtime.stage_module import StageModule, Values
 
@@ -66,6 +67,7 @@ def agree(
     inputs: tuple[TensorSpec, ...] | None,
     group: dist.ProcessGroup | None,
     device: torch.device,
+    mode: ForwardMode,
 ) -> LayerSpecs:
     """Agree on the outputs of every layer that leave their stage; every rank of the group takes part.
 
@@ -83,6 +85,8 @@ def agree(
         Process group with one process per rank; None for the default group.
     device:
         Where the stages run.
+    mode:
+        How they run: autocast decides dtypes.
     """
     specs: LayerSpecs = {} if inputs is None else {MODEL_INPUT: inputs}
     for stage, rank in enumerate(ranks):
@@ -90,7 +94,7 @@ def agree(
         numbers: list[int] = []
         if stage in modules:
             found = export_specs(
-                modules[stage], {layer: specs[layer] for layer in graph.imports(stage)}, device
+                modules[stage], {layer: specs[layer] for layer in graph.imports(stage)}, device, mode
             )
             numbers = [number for layer in exports for number in _encode(found[layer])]
         numbers = _broadcast(numbers, rank, group, device)
@@ -99,13 +103,21 @@ def agree(
     return specs
 
 
-def export_specs(module: StageModule, imports: LayerSpecs, device: torch.device) -> LayerSpecs:
+def export_specs(
+    module: StageModule, imports: LayerSpecs, device: torch.device, mode: ForwardMode | None = None
+) -> LayerSpecs:
     """Return the specs of what a stage exports, from a run on the meta device or else from a real one."""
+    chosen = mode or ForwardMode()
     try:
-        outputs = _run_on_meta(module, imports)
+        # Autocast of a real device does not apply to the meta device, which would get the dtypes wrong.
+        is_meta_right = chosen.autocast is None and not torch.is_autocast_enabled(device.type)
+        outputs = _run_on_meta(module, imports) if is_meta_right else None
     except Exception:
         # Whatever the meta device cannot do; what is truly wrong with the layer is raised by the real run.
-        outputs = _run_for_real(module, imports, device)
+        outputs = None
+    if outputs is None:
+        with chosen.precision(device):
+            outputs = _run_for_real(module, imports, device)
     return {layer: tuple(TensorSpec.of(value) for value in values) for layer, values in outputs.items()}
 
 

@@ -16,6 +16,19 @@ import torch
 import torch.distributed as dist
 
 from octoplan_runtime.tensor_specs import TensorSpec
+from octoplan_schemas import OpWord, Plan
+
+#: Told when a message began to travel and when it had left, in monotonic seconds.
+Done = Callable[[float, float], None]
+
+
+def make_transport(plan: Plan, group: dist.ProcessGroup | None, device: torch.device) -> Transport:
+    """Return the transport for the group's backend; every rank of the group makes one."""
+    if device.type == "cuda":
+        from octoplan_runtime.transport_cuda import CudaTransport
+
+        return CudaTransport(plan, group, device)
+    return Transport(group, device)
 
 
 @dataclass(slots=True)
@@ -36,7 +49,8 @@ class Receive:
 class _Send:
     tensors: list[torch.Tensor]
     works: list[dist.Work]
-    done: Callable[[float], None]
+    posted_s: float
+    done: Done
 
 
 class Transport:
@@ -56,22 +70,22 @@ class Transport:
 
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self._group = group
-        self._device = device
+        self.device = device
         self._sends: queue.SimpleQueue[_Send | None] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
-    def send(self, tensors: Sequence[torch.Tensor], rank: int, done: Callable[[float], None]) -> None:
-        """Post a message to a rank; ``done`` is called with the monotonic time at which it had left."""
+    def send(self, word: OpWord, tensors: Sequence[torch.Tensor], rank: int, done: Done) -> None:
+        """Post a message to a rank; ``done`` is called with the monotonic times at which it began and had left."""
         self._raise_error()
         kept = [tensor.contiguous() for tensor in tensors]
-        works = [_work(dist.isend(tensor, group=self._group, group_dst=rank)) for tensor in kept]
+        works = post_send(kept, rank, self._group)
         self._ensure_thread()
-        self._sends.put(_Send(kept, works, done))
+        self._sends.put(_Send(kept, works, time.monotonic(), done))
 
     def receive(self, specs: Sequence[TensorSpec], rank: int) -> Receive:
         """Post a receive from a rank; the buffers are allocated now."""
-        tensors = [spec.empty(self._device) for spec in specs]
+        tensors = [spec.empty(self.device) for spec in specs]
         return Receive(
             tensors, [_work(dist.irecv(tensor, group=self._group, group_src=rank)) for tensor in tensors]
         )
@@ -99,13 +113,18 @@ class Transport:
         try:
             for work in send.works:
                 work.wait()
-            send.done(time.monotonic())
+            send.done(send.posted_s, time.monotonic())
         except Exception as error:
             self._error = error
 
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+def post_send(tensors: Sequence[torch.Tensor], rank: int, group: dist.ProcessGroup | None) -> list[dist.Work]:
+    """Post one transfer per contiguous tensor."""
+    return [_work(dist.isend(tensor, group=group, group_dst=rank)) for tensor in tensors]
 
 
 def _work(work: dist.Work | None) -> dist.Work:

@@ -75,7 +75,7 @@ class Verification:
     def names_of(self, rank: int) -> list[str]:
         """Return the names of a rank's parameters; on rank 0 only."""
         assert self._reference is not None
-        return [name for name, _ in self._reference.named_parameters() if self._owner(name) == rank]
+        return [name for name, _ in self._parameters_of(rank)]
 
     def _compare_loss(self, expected: torch.Tensor, loss: torch.Tensor) -> None:
         error = relative_error(loss, expected)
@@ -85,13 +85,19 @@ class Verification:
         """Return the reference's gradients of this rank's parameters, sending the others theirs on rank 0."""
         if self._reference is None:
             return [_received(parameter) for _, parameter in self._executor.named_parameters()]
-        own = []
-        for name, parameter in self._reference.named_parameters():
-            if self._owner(name) == 0:
-                own.append(_gradient(parameter))
-            else:
-                dist.send(_gradient(parameter).contiguous(), dst=self._owner(name))
-        return own
+        for rank in range(1, self._executor.plan.num_ranks):
+            for _, parameter in self._parameters_of(rank):
+                dist.send(_gradient(parameter).contiguous(), dst=rank)
+        return [_gradient(parameter) for _, parameter in self._parameters_of(0)]
+
+    def _parameters_of(self, rank: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """Return the reference's parameters that a rank holds, in that rank's order: a tied one once."""
+        assert self._reference is not None
+        own: dict[int, tuple[str, torch.nn.Parameter]] = {}
+        for name, parameter in self._reference.module.named_parameters(remove_duplicate=False):
+            if self._owner(name) == rank:
+                own.setdefault(id(parameter), (name, parameter))
+        return list(own.values())
 
     def _owner(self, name: str) -> int:
         return self._ranks[int(name.split(".")[1])]

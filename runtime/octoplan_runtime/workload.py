@@ -31,6 +31,8 @@ class Workload:
         Returns inputs and targets of a step: all microbatches together, along dimension 0.
     skips:
         Layer indices ``(source, destination)`` of skip edges: what the destination takes after its chain input.
+    tied:
+        Groups of parameters, ``layers.INDEX.NAME``, that are one and the same.
     """
 
     num_layers: int
@@ -38,6 +40,7 @@ class Workload:
     loss: LossFunction
     batch: Callable[[int], tuple[Batch, Batch]]
     skips: tuple[tuple[int, int], ...] = ()
+    tied: tuple[tuple[str, ...], ...] = ()
 
     def layer_in(self, dtype: torch.dtype) -> Callable[[int], nn.Module]:
         """Return a builder of layers whose floating-point parameters have the given dtype."""

@@ -110,7 +110,9 @@ def test_the_seeds_cover_the_features() -> None:
     assert any(own.makespan_s and own.makespan_s > other.lower_s * (1 + TOLERANCE) for own, other in pairs)
     plans = [own.plan for own, _ in pairs if own.plan]
     assert any(len(plan.stages) > plan.num_ranks for plan in plans)
-    assert any("I" in word and "SEND" not in word for plan in plans for words in plan.programs for word in words)
+    assert any(
+        "I" in word and "SEND" not in word for plan in plans for words in plan.programs for word in words
+    )
 
 
 def test_a_wrong_bound_is_noticed() -> None:

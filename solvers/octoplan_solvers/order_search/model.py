@@ -87,15 +87,16 @@ def solve_window(
     model.minimize(variables.makespan)
     if hint:
         _add_hints(model, variables)
-    solver = _configured(effort)
+    solver = configured(effort)
     collector = _Collector(variables, on_solution)
     with _stopper(solver, effort.stop):
-        status = _STATUS[solver.solve(model, collector)]
+        status = _STATUS[solver.solve(model, collector)]  # no entry for an invalid model
     bound = None if status == "infeasible" else max(int(solver.best_objective_bound), smallest_makespan)
     return ModelResult(status, bound, collector.sequences)
 
 
-def _configured(effort: Effort) -> cp_model.CpSolver:
+def configured(effort: Effort) -> cp_model.CpSolver:
+    """Return a solver with these limits."""
     solver = cp_model.CpSolver()
     if effort.deterministic:
         solver.parameters.max_deterministic_time = effort.seconds

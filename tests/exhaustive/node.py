@@ -52,19 +52,19 @@ def append(t: Staged, counts: Ints, times: Floats, code: int, start: float, stri
     return fits
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def maker(t: Staged, e: int, way: int) -> int:
     """Return the stage at which messages of a directed edge begin."""
     return int(t.source[e] if way == ACTIVATION else t.destination[e])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def user(t: Staged, e: int, way: int) -> int:
     """Return the stage at which messages of a directed edge end."""
     return int(t.destination[e] if way == ACTIVATION else t.source[e])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def input_time(t: Staged, counts: Ints, times: Floats, s: int, way: int) -> float:
     """When the next F (ACTIVATION) or gradient op of a stage has its inputs; infinite if one did not leave yet."""
     num_stages = len(t.rank)
@@ -86,7 +86,7 @@ def input_time(t: Staged, counts: Ints, times: Floats, s: int, way: int) -> floa
     return ready
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def held(t: Staged, counts: Ints, rank: int) -> float:
     """Bytes of activations and stashes on a rank between ops."""
     num_stages = len(t.rank)
@@ -100,7 +100,7 @@ def held(t: Staged, counts: Ints, rank: int) -> float:
     return total
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _send(t: Staged, counts: Ints, times: Floats, d: int, ready: float, strict: bool) -> bool:
     """Send the next message of a directed edge; False if it does not fit beside the op that runs there."""
     e, way = d // 2, d % 2

@@ -33,14 +33,12 @@ def list_children(
     count = 0
     # The op that ends first of those that may always be moved forward.
     safe_start, safe_end = np.inf, np.inf
-    for code in range(4 * STRIDE):
-        kind, s = code // STRIDE, code % STRIDE
-        if s >= len(t.rank):
-            continue
+    for item in range(4 * len(t.rank)):
+        kind, s = item % 4, item // 4
         start = _op_start(t, counts, times, kind, s, strict)
         if start == np.inf:
             continue
-        codes[count], starts[count] = code, start
+        codes[count], starts[count] = kind * STRIDE + s, start
         count += 1
         end = start + t.duration[s, kind]
         if end < safe_end and _is_safe(t, kind, s):
@@ -63,7 +61,7 @@ def list_children(
     return count, earliest
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _op_start(t: Staged, counts: Ints, times: Floats, kind: int, s: int, strict: bool) -> float:
     """When the next op of a stage and kind may start; infinite if it may not be appended."""
     way = ACTIVATION if kind == FORWARD else GRADIENT
@@ -85,7 +83,7 @@ def _op_start(t: Staged, counts: Ints, times: Floats, kind: int, s: int, strict:
     return _not_before(max(ready, times[t.rank[s]]), times[t.now_at], strict)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _send_start(t: Staged, counts: Ints, times: Floats, d: int, strict: bool) -> float:
     """When the next message of a directed edge may leave; infinite if there is none, or no choice of an order."""
     e, way = d // 2, d % 2
@@ -98,7 +96,7 @@ def _send_start(t: Staged, counts: Ints, times: Floats, d: int, strict: bool) ->
     return _not_before(max(made, times[t.pairs_at + t.pair[e, way]]), times[t.now_at], strict)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _not_before(start: float, now: float, strict: bool) -> float:
     """Ops are appended by their starts; in the strict reading a start is not put off to make it so."""
     if strict and start < now:
@@ -106,7 +104,7 @@ def _not_before(start: float, now: float, strict: bool) -> float:
     return max(start, now)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _is_safe(t: Staged, kind: int, s: int) -> bool:
     """Whether moving an op forward on its rank never takes memory from another op.
 

@@ -37,7 +37,7 @@ def lower_bound(t: Staged, counts: Ints, times: Floats, earliest: float) -> floa
     return float(max(best, _pair_bound(t, counts, times, starts, earliest)))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _next_start(
     t: Staged, counts: Ints, times: Floats, starts: Floats, s: int, way: int, earliest: float
 ) -> float:
@@ -64,7 +64,7 @@ def _next_start(
     return float(start)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _rank_bound(t: Staged, counts: Ints, times: Floats, starts: Floats, earliest: float) -> float:
     num_stages, num_ranks = len(t.rank), len(t.room)
     head, load, work = np.full(num_ranks, np.inf), np.zeros(num_ranks), np.zeros(num_ranks)
@@ -93,7 +93,7 @@ def _rank_bound(t: Staged, counts: Ints, times: Floats, starts: Floats, earliest
     return best
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _pair_bound(t: Staged, counts: Ints, times: Floats, starts: Floats, earliest: float) -> float:
     num_stages, m = len(t.rank), t.num_microbatches
     head, load = np.full(len(t.is_shared), np.inf), np.zeros(len(t.is_shared))

@@ -1,0 +1,139 @@
+"""Repetitions: two instants of a schedule between which each stage has done the same for a whole number of microbatches.
+
+Say that at both, every stage is equally far ahead of the first stage's forwards: as many F, backwards and W done,
+less the same number u. Then what every rank does between them leads from a state to the same state u microbatches
+later, and may be done any number of times: all that ops wait for is done, and all that memory holds is the same. So
+an order for few microbatches gives one for many, in time that depends only on the ops to write down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from octoplan_solvers.ops import NUM_KINDS, FloatArray, IntArray
+from octoplan_solvers.order import Order
+from octoplan_solvers.order_search.timing import Timing, time_order
+from octoplan_solvers.order_search.window import op_indices, sort_by_microbatch
+from octoplan_solvers.staged import StagedProblem
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """An order whose ops at positions ``[begin[r], end[r])`` of each rank may be repeated."""
+
+    order: Order
+    begin: IntArray
+    end: IntArray
+    #: Microbatches that one repetition adds.
+    num_microbatches: int
+    #: Seconds of the order alone, and seconds that each further microbatch takes, in the long run.
+    makespan_s: float
+    seconds_per_microbatch: float
+
+    def makespan_for(self, num_microbatches: int) -> float:
+        """Predict the makespan in seconds for more microbatches than the order has."""
+        more = num_microbatches - self.order.num_microbatches
+        return self.makespan_s + more * self.seconds_per_microbatch
+
+
+def find_repetitions(staged: StagedProblem, order: Order, unit: int) -> list[Repetition]:
+    """Return repetitions of an order for ``staged.num_microbatches``, the fastest of each size.
+
+    Parameters
+    ----------
+    unit:
+        A repetition's number of microbatches must divide this.
+    """
+    timing = time_seconds(staged, order)
+    start = timing.start[op_indices(order.ops, order.num_microbatches)]
+    pairs = _equal_states(
+        _states(order, start, timing.start[0, 0], staged.num_stages), timing.start[0, 0], unit
+    )
+    found = []
+    for first, second in pairs:
+        cuts = [_positions(order, start, timing.start[0, 0, m]) for m in (first, second)]
+        candidate = Repetition(order, *cuts, second - first, float(timing.makespan), 0.0)
+        found.append(_with_measured_rate(staged, candidate))
+    return found
+
+
+def time_seconds(staged: StagedProblem, order: Order) -> Timing:
+    """Time an order in seconds."""
+    return time_order(staged, order, staged.duration_s, staged.transfer_s, staged.latency_s)
+
+
+def _states(order: Order, start: FloatArray, instants: FloatArray, num_stages: int) -> IntArray:
+    """Return ``(T, S, 3)``: F begun, backwards begun and W still owed, relative to the first stage's F."""
+    stage, _, _ = op_indices(order.ops, order.num_microbatches)
+    kind = order.ops % NUM_KINDS
+    counts = np.zeros((len(instants), num_stages, NUM_KINDS), dtype=np.int64)
+    for s in range(num_stages):
+        for k in range(NUM_KINDS):
+            counts[:, s, k] = np.searchsorted(np.sort(start[(stage == s) & (kind == k)]), instants)
+    forward, apart, weight, together = np.moveaxis(counts, 2, 0)
+    begun = forward[:, :1]
+    return np.stack([forward - begun, apart + together - begun, apart - weight], axis=2)
+
+
+def _equal_states(states: IntArray, instants: FloatArray, unit: int) -> list[tuple[int, int]]:
+    """Return pairs of first-stage forwards with equal states: of each allowed distance the fastest."""
+    _, label = np.unique(states.reshape(len(states), -1), axis=0, return_inverse=True)
+    label = label.reshape(-1)
+    pairs = []
+    for size in (size for size in range(1, min(unit, len(states) - 1) + 1) if unit % size == 0):
+        begins = np.flatnonzero(label[:-size] == label[size:])
+        if len(begins):
+            begin = int(begins[np.argmin((instants[size:] - instants[:-size])[begins])])
+            pairs.append((begin, begin + size))
+    return pairs
+
+
+def _positions(order: Order, start: FloatArray, instant: float) -> IntArray:
+    """Return how many ops of each rank start before an instant."""
+    return np.array(
+        [
+            np.searchsorted(start[order.rank_begin[rank] : order.rank_begin[rank + 1]], instant)
+            for rank in range(order.num_ranks)
+        ],
+        dtype=np.int64,
+    )
+
+
+def _with_measured_rate(staged: StagedProblem, candidate: Repetition) -> Repetition:
+    """Measure how long repetitions take once they have settled: unlike the first, they wait for each other alone."""
+    makespans = []
+    for times in (4, 8):
+        number = candidate.order.num_microbatches + times * candidate.num_microbatches
+        extended = repeat(candidate, number)
+        makespans.append(float(time_seconds(staged, extended).makespan))
+    rate = (makespans[1] - makespans[0]) / (4 * candidate.num_microbatches)
+    more = 4 * candidate.num_microbatches
+    return Repetition(
+        candidate.order,
+        candidate.begin,
+        candidate.end,
+        candidate.num_microbatches,
+        makespans[0] - more * rate,
+        rate,
+    )
+
+
+def repeat(repetition: Repetition, num_microbatches: int) -> Order:
+    """Return the order for more microbatches: its beginning, the repeated part as often as needed, its end."""
+    order = repetition.order
+    more, rest = divmod(num_microbatches - order.num_microbatches, repetition.num_microbatches)
+    assert rest == 0 and more >= 0, "not a whole number of repetitions"
+    parts, lengths = [], [0]
+    for rank in range(order.num_ranks):
+        codes = order.of_rank(rank)
+        # Only stage and kind matter here: the numbers of microbatches follow from their order.
+        chains = codes // NUM_KINDS // order.num_microbatches * NUM_KINDS + codes % NUM_KINDS
+        begin, end = repetition.begin[rank], repetition.end[rank]
+        parts += [chains[:end], np.tile(chains[begin:end], more), chains[end:]]
+        lengths.append(len(chains) + more * int(end - begin))
+    chain = np.concatenate(parts)
+    codes = chain // NUM_KINDS * num_microbatches * NUM_KINDS + chain % NUM_KINDS
+    begins = np.cumsum(lengths).astype(np.int64)
+    return sort_by_microbatch(Order(codes, begins, num_microbatches))
