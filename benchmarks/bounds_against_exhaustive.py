@@ -1,7 +1,7 @@
 """Every bound and every compiled plan against the true optimum of random tiny problems, side by side in one run.
 
 ``python -m benchmarks.bounds_against_exhaustive [--problems 500] [--first-seed 0] [--processes 2]
-[--solvers cp-sat milp:highs] [--evaluations 300]``
+[--solvers cp-sat milp:highs] [--evaluations 300] [--proof-seconds 5]``
 
 From the repository's root: the optimum comes from `tests.exhaustive`, an independent search of every partition,
 placement and order. A violation is a bound above the optimum, a plan below it, or a problem called infeasible that is
@@ -24,6 +24,7 @@ from statistics import fmean, median
 import numpy as np
 
 import octoplan
+from octoplan.proof import prove
 from octoplan_schemas import Plan
 from octoplan_solvers.bounds import lower_bounds
 from octoplan_solvers.registry import solve_assignment
@@ -47,6 +48,8 @@ class Outcome:
     is_exact: bool = True
     optimum_s: float | None = None
     bounds: dict[str, float] = field(default_factory=dict)
+    #: Of Benders decomposition: its plan, if it found one.
+    proof_s: float | None = None
     #: Of the compiled plan; None if it was not compiled, or if no plan was found.
     plan_s: float | None = None
     binding: str | None = None
@@ -62,10 +65,15 @@ def main() -> int:
     parser.add_argument("--solvers", nargs="*", default=["cp-sat"], help="for partition and placement")
     parser.add_argument("--solver-seconds", type=float, default=2.0)
     parser.add_argument("--evaluations", type=int, default=300, help="of each compilation; 0: do not compile")
+    parser.add_argument("--proof-seconds", type=float, default=0.0, help="of Benders decomposition; 0: none")
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.problems)
     run = partial(
-        examine, solvers=options.solvers, seconds=options.solver_seconds, evaluations=options.evaluations
+        examine,
+        solvers=options.solvers,
+        seconds=options.solver_seconds,
+        evaluations=options.evaluations,
+        proof_seconds=options.proof_seconds,
     )
     outcomes = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
@@ -75,6 +83,8 @@ def main() -> int:
                 print(f"VIOLATION {violation}", flush=True)
     print_search(outcomes)
     print_bounds(outcomes)
+    if options.proof_seconds:
+        print_excess(outcomes, "Benders decomposition", [outcome.proof_s for outcome in outcomes])
     if options.evaluations:
         print_plans(outcomes, options.evaluations)
     violations = sum(len(outcome.violations) for outcome in outcomes)
@@ -82,7 +92,9 @@ def main() -> int:
     return 1 if violations else 0
 
 
-def examine(seed: int, *, solvers: list[str], seconds: float, evaluations: int) -> Outcome:
+def examine(
+    seed: int, *, solvers: list[str], seconds: float, evaluations: int, proof_seconds: float
+) -> Outcome:
     """Solve one problem exhaustively and hold everything against it."""
     problem = random_tiny_problem(seed)
     started = time.perf_counter()
@@ -94,13 +106,16 @@ def examine(seed: int, *, solvers: list[str], seconds: float, evaluations: int) 
         outcome.num_nodes, outcome.is_exact = optimum.num_nodes, optimum.is_exact
         outcome.optimum_s = optimum.makespan_s
     examine_bounds(problem, outcome, solvers, seconds)
+    if proof_seconds:
+        examine_proof(problem, optimum, outcome, proof_seconds)
+    require_bounds(problem, outcome)
     if evaluations:
         examine_plan(problem, optimum, outcome, evaluations)
     return outcome
 
 
 def examine_bounds(problem: TinyProblem, outcome: Outcome, solvers: list[str], seconds: float) -> None:
-    """Collect every bound; one above the optimum is a violation."""
+    """Collect the bounds of formulas and solvers; who says infeasible where a plan fits is a violation."""
     arrays = problem.problem(np.array(problem.limits))
     outcome.bounds = {bound.name: bound.seconds for bound in lower_bounds(arrays)}
     for solver in solvers:
@@ -109,6 +124,19 @@ def examine_bounds(problem: TinyProblem, outcome: Outcome, solvers: list[str], s
             outcome.bounds[solver] = result.bound_s
         if result.status == "infeasible" and outcome.optimum_s is not None:
             outcome.violations.append(f"{solver} says infeasible: {problem}")
+
+
+def examine_proof(problem: TinyProblem, optimum: Optimum | None, outcome: Outcome, seconds: float) -> None:
+    """Solve by Benders decomposition with exact orders; a plan below the optimum is a violation."""
+    plan, bound = prove(problem.problem(np.array(problem.limits)), None, time_limit_s=seconds, seed=0)
+    outcome.bounds[bound.name] = bound.seconds
+    if plan is not None:
+        outcome.proof_s = plan.makespan_s
+        require_no_shorter(plan.makespan_s, problem, optimum, outcome)
+
+
+def require_bounds(problem: TinyProblem, outcome: Outcome) -> None:
+    """Note every bound above the optimum."""
     outcome.bounds[STRONGEST] = max(outcome.bounds.values())
     for name, bound_s in outcome.bounds.items():
         if exceeds(bound_s, outcome.optimum_s):
@@ -130,16 +158,23 @@ def examine_plan(problem: TinyProblem, optimum: Optimum | None, outcome: Outcome
         return
     predicted = plan.predicted
     outcome.plan_s, outcome.binding = predicted.makespan_s, predicted.binding_bound
-    if optimum is None:
-        outcome.violations.append(f"a plan was found where none fits: {problem}")
-    elif predicted.makespan_s < optimum.lower_s * (1 - TOLERANCE):
-        outcome.violations.append(
-            f"a plan of {predicted.makespan_s!r} s, but none below {optimum.lower_s!r} s exists: {problem}"
-        )
+    require_no_shorter(predicted.makespan_s, problem, optimum, outcome)
     if predicted.lower_bound_s is not None and exceeds(predicted.lower_bound_s, outcome.optimum_s):
         outcome.violations.append(
             f"the plan's bound {predicted.binding_bound!r} of {predicted.lower_bound_s!r} s, "
             f"but a plan takes {outcome.optimum_s!r} s: {problem}"
+        )
+
+
+def require_no_shorter(
+    makespan_s: float, problem: TinyProblem, optimum: Optimum | None, outcome: Outcome
+) -> None:
+    """Note a plan that the exhaustive search says cannot be."""
+    if optimum is None:
+        outcome.violations.append(f"a plan was found where none fits: {problem}")
+    elif makespan_s < optimum.lower_s * (1 - TOLERANCE):
+        outcome.violations.append(
+            f"a plan of {makespan_s!r} s, but none below {optimum.lower_s!r} s exists: {problem}"
         )
 
 
@@ -172,7 +207,8 @@ def print_search(outcomes: list[Outcome]) -> None:
 
 def print_bounds(outcomes: list[Outcome]) -> None:
     """Print how far below the optimum each bound lies, and how often it is the strongest."""
-    gaps, wins = defaultdict(list), defaultdict(int)
+    gaps: dict[str, list[float]] = defaultdict(list)
+    wins: dict[str, int] = defaultdict(int)
     for outcome in outcomes:
         if not outcome.optimum_s:
             continue
@@ -193,27 +229,31 @@ def print_bounds(outcomes: list[Outcome]) -> None:
 
 
 def print_plans(outcomes: list[Outcome], evaluations: int) -> None:
-    """Print how far above the optimum compiled plans are."""
-    feasible = [outcome for outcome in outcomes if outcome.optimum_s]
-    missed = [outcome.seed for outcome in feasible if outcome.plan_s is None]
-    excess = {
-        outcome.seed: outcome.plan_s / outcome.optimum_s - 1
-        for outcome in feasible
-        if outcome.plan_s is not None and outcome.optimum_s is not None
-    }
-    print(
-        f"\ncompiled with {evaluations} evaluations: a plan for {len(excess)} of {len(feasible)}; missed: {missed}"
+    """Print how far above the optimum compiled plans are, and which bound they carry."""
+    print_excess(
+        outcomes, f"compiled with {evaluations} evaluations", [outcome.plan_s for outcome in outcomes]
     )
+    binding: dict[str, int] = defaultdict(int)
+    for outcome in outcomes:
+        if outcome.optimum_s and outcome.binding is not None:
+            binding[outcome.binding] += 1
+    counts = sorted(binding.items(), key=lambda item: -item[1])
+    print("  binding bound: " + ", ".join(f"{name} {count}" for name, count in counts))
+
+
+def print_excess(outcomes: list[Outcome], title: str, found: list[float | None]) -> None:
+    """Print how far above the optimum plans are."""
+    excess, missed = {}, []
+    for outcome, makespan_s in zip(outcomes, found, strict=True):
+        if outcome.optimum_s and makespan_s is not None:
+            excess[outcome.seed] = makespan_s / outcome.optimum_s - 1
+        elif outcome.optimum_s:
+            missed.append(outcome.seed)
+    print(f"\n{title}: a plan for {len(excess)} of {len(excess) + len(missed)}; missed: {sorted(missed)}")
     for label, most in (("optimal", TOLERANCE), ("within 1%", 0.01), ("within 5%", 0.05)):
         print(f"  {label:10}{sum(value <= most for value in excess.values()) / max(1, len(excess)):7.1%}")
     worst = sorted(excess.items(), key=lambda item: -item[1])[:5]
     print("  worst, by seed: " + ", ".join(f"{seed} {value:.2%}" for seed, value in worst))
-    binding: dict[str, int] = defaultdict(int)
-    for outcome in feasible:
-        if outcome.binding is not None:
-            binding[outcome.binding] += 1
-    counts = sorted(binding.items(), key=lambda item: -item[1])
-    print("  binding bound: " + ", ".join(f"{name} {count}" for name, count in counts))
 
 
 if __name__ == "__main__":

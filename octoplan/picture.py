@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from octoplan.report.timeline import MemoryCurve, Timeline, TimelineOp, TimelineTransfer
 from octoplan.simulator import Simulation
-from octoplan_schemas import Cluster, Plan, transfer_words
+from octoplan.trace_file import Trace
+from octoplan_schemas import Cluster, Plan, parse_word, transfer_words
 from octoplan_solvers.ops import KIND_LETTERS, decode
 
 
@@ -25,6 +26,50 @@ def timeline_of(plan: Plan, simulation: Simulation, cluster: Cluster | None = No
         rank_labels=()
         if cluster is None
         else tuple(f"rank {rank} ({device.name})" for rank, device in enumerate(cluster.devices)),
+    )
+
+
+def measured_timeline(plan: Plan, predicted: Timeline, trace: Trace) -> Timeline:
+    """Return a picture with two rows per rank: what was measured, and below it what was predicted.
+
+    Predicted times are those of ``predicted`` times the trace's scale.
+    """
+    rank_of = {stage.id: stage.rank for stage in plan.stages}
+    ops = [
+        TimelineOp(
+            2 * op.rank + 1,
+            op.stage,
+            op.kind,
+            op.microbatch,
+            trace.scale * op.start_s,
+            trace.scale * op.end_s,
+        )
+        for op in predicted.ops
+    ]
+    transfers = []
+    for rank, text, start_s, end_s in trace.ops:
+        word = parse_word(text)
+        if word.is_compute:
+            ops.append(TimelineOp(2 * rank, word.stage, word.kind, word.microbatch, start_s, end_s))
+        else:
+            transfers.append(TimelineTransfer(2 * rank, 2 * rank_of[word.other_stage], text, start_s, end_s))
+    measured = [op for op in ops if op.rank % 2 == 0]
+    makespan_s = max(op.end_s for op in measured) - min(op.start_s for op in measured)
+    busy_s = sum(op.end_s - op.start_s for op in measured)
+    predicted_s = trace.scale * predicted.makespan_s
+    return Timeline(
+        title=f"{predicted.title}: measured {makespan_s:.4g} s above predicted {predicted_s:.4g} s",
+        num_ranks=2 * plan.num_ranks,
+        makespan_s=max(makespan_s, predicted_s),
+        bubble_fraction=1 - busy_s / (plan.num_ranks * makespan_s) if makespan_s > 0 else 0.0,
+        ops=tuple(ops),
+        transfers=tuple(transfers),
+        stage_labels=predicted.stage_labels,
+        rank_labels=tuple(
+            f"{predicted.rank_label(rank)}, {what}"
+            for rank in range(plan.num_ranks)
+            for what in ("measured", "predicted")
+        ),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from octoplan_schemas import Constraint, Plan, check_plan, stage_edges, transfer_words
 from tests.builders import make_cluster, make_layer, make_model, uniform_model
 from tests.exhaustive import find_optimum, optimum
-from tests.random_problems import random_plan
+from tests.random_problems import plan_of, random_job, random_programs
 from tests.reference_simulator import simulate
 from tests.tiny_problems import TinyProblem, random_tiny_problem
 
@@ -63,7 +63,7 @@ def test_partition_and_placement_are_chosen() -> None:
     assert found is not None
     assert found.plan is not None
     assert found.makespan_s == found.lower_s == 9
-    assert [stage.layers for stage in found.plan.stages][0] == (0, 1)
+    assert found.plan.stages[0].layers == (0, 1)
     # Three microbatches, fused: (3 + 1) x 6 over two halves; a rank's 18 plus one F and one B with loops.
     assert optimum(model, cluster, num_microbatches=3, backward="fused") == 24
     assert optimum(model, cluster, num_microbatches=3, backward="fused", max_stages_per_device=2) == 21
@@ -245,9 +245,8 @@ def test_no_random_plan_is_shorter() -> None:
     """Plans drawn at random, microbatches and messages in any order, B mixed with I and W."""
     random = Random(5)
     for _ in range(60):
-        job, plan = random_plan(
-            random.randrange(10**9), max_ranks=2, max_stages_per_rank=2, max_microbatches=2
-        )
+        job = random_job(random, max_ranks=2, max_stages_per_rank=2, max_microbatches=2)
+        plan = plan_of(job, random_programs(job, random))
         if len(job.model.layers) > 6:
             continue
         found = optimum(

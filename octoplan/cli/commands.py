@@ -14,9 +14,11 @@ from octoplan.cli import console
 from octoplan.cli import options as flags
 from octoplan.cli.bubbles import bubble_table, division_table
 from octoplan.cli.run_command import run
+from octoplan.picture import measured_timeline
 from octoplan.problem_builder import require_same_inputs
 from octoplan.report.timeline import require_known_ending
 from octoplan.simulator import attribute_bubbles
+from octoplan.trace_file import load_trace
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, load, save
 from octoplan_solvers.registry import list_solvers
 
@@ -271,6 +273,10 @@ def show(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html file.")
     ],
+    measured: Annotated[
+        Path | None,
+        typer.Option("--measured", metavar="TRACE", help="Draw what octoplan run --trace wrote above it."),
+    ] = None,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
     config: flags.ConfigFile = None,
@@ -290,8 +296,11 @@ def show(
     )  # fmt: skip
     with _naming(plan):
         simulation = octoplan.simulate(document, graph, devices)
-    octoplan.draw_timeline(octoplan.timeline_of(document, simulation, devices), output)
-    console.out.print(f"{output}: {len(simulation.start_s):,} ops drawn", soft_wrap=True, highlight=False)
+    timeline = octoplan.timeline_of(document, simulation, devices)
+    if measured is not None:
+        timeline = measured_timeline(document, timeline, load_trace(measured, document))
+    octoplan.draw_timeline(timeline, output)
+    console.out.print(f"{output}: {len(timeline.ops):,} ops drawn", soft_wrap=True, highlight=False)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

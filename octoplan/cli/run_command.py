@@ -36,6 +36,25 @@ def run(
         float, typer.Option("--timeout", help="Longest that a rank may stay in one op, seconds.")
     ] = 60.0,
     seed: Annotated[int, typer.Option("--seed", help="Of the miniature's parameters and data.")] = 0,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Label every message and check it on arrival.")
+    ] = False,
+    emulate: Annotated[
+        bool, typer.Option("--emulate", help="Sleep for the plan's times; C is a calibrated cluster or none.")
+    ] = False,
+    scale: Annotated[
+        str, typer.Option("--scale", help="With --emulate: factor on times; auto makes the mean op 50 ms.")
+    ] = "1",
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Only measure this machine's own costs, as a cluster file."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write the measured times of the last step."),
+    ] = None,
     config: flags.ConfigFile = None,
     sequence_length: flags.SequenceLength = None,
     micro_batch_size: flags.MicroBatchSize = None,
@@ -60,12 +79,22 @@ def run(
         str(timeout),
         "--seed",
         str(seed),
+        "--scale",
+        scale,
     ]
-    chosen = {"--verify": verify, "--json": json_output, "--timeline": timeline}
+    chosen = {
+        "--verify": verify,
+        "--json": json_output,
+        "--timeline": timeline,
+        "--debug": debug,
+        "--emulate": emulate,
+    }
     arguments += [flag for flag, wanted in chosen.items() if wanted]
-    if layers is not None:
-        arguments += ["--layers", layers]
-    if model is None:
+    machine = cluster if emulate else None
+    values = {"--layers": layers, "--calibrate": calibrate, "--trace": trace, "--cluster": machine}
+    for flag, value in values.items():
+        arguments += [] if value is None else [flag, str(value)]
+    if model is None or emulate:
         return _run_program(arguments)
     if _is_graph(model):
         return _run_program([*arguments, "--model", str(model)])

@@ -142,13 +142,12 @@ def _executor(options: RunOptions, run: PreparedRun, progress: Progress) -> Pipe
     settings: dict[str, Any] = {
         "skips": workload.skips,
         "tied": workload.tied,
-        "mode": ForwardMode(seed=options.seed),
         "labelled": options.debug,
         "progress": progress,
     }
     if run.costs is not None:
         return EmulatedExecutor(*parts, costs=run.costs, **settings)
-    return PipelineExecutor(*parts, **settings)
+    return PipelineExecutor(*parts, mode=ForwardMode(seed=options.seed), **settings)
 
 
 def _verification(

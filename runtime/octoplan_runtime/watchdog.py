@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 from octoplan_runtime.board import Board
@@ -64,10 +65,23 @@ class Watchdog(threading.Thread):
         waited_s = time.monotonic() - self._progress.since
         if waited_s <= self._timeout_s:
             return None
-        others = [rank for rank in range(self._num_ranks) if rank != self._rank]
-        places = [f"rank {rank} in {self._board.place_of(rank)}" for rank in others]
-        text = f"rank {self._rank} has been in {self._progress.word} for more than {self._timeout_s:g} s"
-        return self._board.fail(f"{text}; {', '.join(places)}" if places else text)
+        places = [self._board.place_of(rank) for rank in range(self._num_ranks)]
+        places[self._rank] = self._progress.word
+        others = [f"rank {rank} in {place}" for rank, place in enumerate(places) if rank != self._rank]
+        text = f"rank {self._rank} has been in {places[self._rank]} for more than {self._timeout_s:g} s"
+        text = f"{text}; {', '.join(others)}" if others else text
+        cause = self._board.fail(text)
+        if cause == text:  # the first to notice draws the table for all
+            say(hang_table(places))
+        return cause
+
+
+def hang_table(places: Sequence[str]) -> str:
+    """Return one line per rank with the op that it is in."""
+    width = len(str(len(places) - 1))
+    return "\n".join(
+        ["where each rank is:", *(f"  rank {rank:>{width}}  {place}" for rank, place in enumerate(places))]
+    )
 
 
 def leave(rank: int, word: str, failure: str) -> NoReturn:

@@ -132,6 +132,9 @@ def test_a_hang_names_the_op_of_every_rank(tmp_path):
     assert len(lines) == 3, result.stderr
     assert all("for more than 2 s" in line for line in lines), result.stderr
     assert all("1F1" in line for line in lines), result.stderr
+    table = result.stderr[result.stderr.index("where each rank is:") :].splitlines()[1:4]
+    assert [line.split()[:2] for line in table] == [["rank", "0"], ["rank", "1"], ["rank", "2"]]
+    assert table[1].split()[2] == "1F1"
 
 
 def test_gradients_that_differ_are_a_no_with_the_parameters_name(tmp_path, capsys):
@@ -155,6 +158,17 @@ def refused(capsys, *arguments):
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     return line
+
+
+def test_a_truncated_plan_is_refused(tmp_path, model_file, capsys):
+    path = plan_file(tmp_path)
+    path.write_text(path.read_text()[:-40])
+    assert refused(capsys, path, "--model", model_file).startswith(f"{path}: is not valid JSON")
+
+
+def test_labelled_messages_train_as_well(tmp_path, model_file, capsys):
+    code, output = run_here(capsys, plan_file(tmp_path), "--model", model_file, "--debug", "--verify")
+    assert (code, output.splitlines()[-1]) == (0, "gradients match")
 
 
 def test_another_number_of_processes_is_refused(tmp_path, model_file):

@@ -15,8 +15,6 @@ Floats = npt.NDArray[np.float64]
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BACKWARD, SEND = range(5)
 #: Which ops a stage and microbatch may have: F and B; F, I and W; or a choice between both each time.
 FUSED, SPLIT, MIXED = range(3)
-#: Directions of an edge: activations go from the early stage to the late one, gradients back.
-ACTIVATION, GRADIENT = range(2)
 #: A node is no better than the incumbent if its bound is not lower by more than this share.
 TOLERANCE = 1e-12
 
@@ -49,56 +47,54 @@ class Job(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """One partition and placement. ``S`` stages, ``E`` edges, ``P`` directed pairs of ranks.
+    """One partition and placement. ``S`` stages, ``E`` edges, ``D = 2 E`` directed edges, ``P`` directed rank pairs.
 
-    A node of the search has ``counts``: how often F, gradient ops, I and W of every stage have run (``4 S``), and how
-    many messages left on every directed edge (``2 E``, edge by edge, activation before gradient). And it has ``times``:
-    when each rank (``R``) and pair (``P``) is free, when each microbatch's message arrives and, if it did not leave
-    yet, when it was made (twice ``2 E M``), when the last op started, and what each rank's last op uses while it runs.
+    F of a stage is *step* s, its gradient op (B or I) step S + s; a directed edge is 2 e for activations, 2 e + 1 for
+    gradients. A node of the search has ``counts``: how often each step, I and W have run (``4 S``), and how many
+    messages left on each directed edge (``D``). And it has ``times``: when each rank (``R``) and pair (``P``) is free,
+    when each microbatch's message arrives and, if it did not leave yet, when it was made (twice ``D M``), when the last
+    op started, and what each rank's last op uses while it runs (``R``).
     """
 
     rank: Ints
     #: ``(S, 4)`` seconds of F, I, W, B.
     duration: Floats
+    #: ``(S,)`` bytes of a microbatch: from F on, of these up to the end of I, from then to W, and during an op.
     activation: Floats
     freed: Floats
     stash: Floats
     workspace: Floats
-    source: Ints
-    destination: Ints
+    #: ``(R,)`` bytes that a rank has besides its state.
+    room: Floats
+    #: ``(2 S,)`` least seconds of a step, from its end to the end of all that needs it, and from the start of the last
+    #: of its kind; ``(S,)`` least seconds of a whole backward.
+    seconds: Floats
+    after: Floats
+    last: Floats
+    backward: Floats
+    #: ``(D,)`` the steps that make and use a message, whether it crosses ranks, its bytes, seconds on the pair and
+    #: latency, its pair, whether it has to be put in order there, and least seconds from when the pair is free.
+    maker: Ints
+    user: Ints
     crosses: Ints
     size: Floats
-    #: ``(E, 2)`` seconds on the pair, latency, number of the pair.
     busy: Floats
     latency: Floats
     pair: Ints
-    #: ``(P,)`` 1 if transfers of several edges must be put in order there.
-    is_shared: Ints
-    #: ``(R,)`` bytes that a rank has besides its state.
-    room: Floats
-    #: ``(S,)`` least seconds from the end of F, and of a gradient op, to the end of all that needs it.
-    after_forward: Floats
-    after_gradient: Floats
-    #: ``(S,)`` least seconds of a gradient op, of a whole backward, and from its start to the end of all that needs it.
-    gradient: Floats
-    backward: Floats
-    last_gradient: Floats
-    #: ``(2 E,)`` least seconds from when a message frees its pair to the end of all that needs it.
+    is_ordered: Ints
     after_message: Floats
-    #: Forwards (stage) and gradient ops (``S`` + stage), and directed edges, longest remaining path first.
-    ops_by_path: Ints
+    #: Steps and directed edges, longest remaining path first.
+    steps_by_path: Ints
     messages_by_path: Ints
     num_microbatches: int
     mode: int
-    #: Where parts of ``counts`` and ``times`` begin; in order, and their lengths.
+    #: Where parts of ``counts`` and ``times`` begin, and their lengths.
     inputs_at: int
     weights_at: int
     sent_at: int
-    pairs_at: int
     arrivals_at: int
     made_at: int
     now_at: int
-    usage_at: int
     num_counts: int
     num_times: int
 

@@ -6,124 +6,126 @@ import numpy as np
 from numba import njit
 
 from tests.exhaustive.arrays import (
-    ACTIVATION,
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     FUSED,
-    GRADIENT,
     SEND,
     SPLIT,
     Floats,
     Ints,
     Staged,
 )
-from tests.exhaustive.node import STRIDE, held, input_time, maker
+from tests.exhaustive.node import STRIDE, held
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def list_children(
-    t: Staged, counts: Ints, times: Floats, strict: bool, codes: Ints, starts: Floats
+    t: Staged, counts: Ints, times: Floats, strict: bool, codes: Ints, starts: Floats, ends: Floats
 ) -> tuple[int, float]:
-    """Write what may be appended and its start, most promising first.
+    """Write what may be appended, with start and end, most promising first.
 
     Returns its number, and the earliest start of anything still to come: whatever follows starts with a child or later.
     """
-    count = 0
-    # The op that ends first of those that may always be moved forward.
-    safe_start, safe_end = np.inf, np.inf
-    for item in range(4 * len(t.rank)):
-        kind, s = item % 4, item // 4
-        start = _op_start(t, counts, times, kind, s, strict)
-        if start == np.inf:
+    count = _list_sends(t, counts, times, codes, starts, ends)
+    count = _list_ops(t, counts, times, codes, starts, ends, count)
+    now, kept = times[t.now_at], 0
+    for i in range(count):
+        # Appended by their starts; in the strict reading a start is not put off to make it so.
+        if starts[i] < now and strict:
             continue
-        codes[count], starts[count] = kind * STRIDE + s, start
-        count += 1
-        end = start + t.duration[s, kind]
-        if end < safe_end and _is_safe(t, kind, s):
-            safe_start, safe_end = start, end
-    for d in range(2 * len(t.source)):
-        start = _send_start(t, counts, times, d, strict)
-        if start == np.inf:
-            continue
-        codes[count], starts[count] = SEND * STRIDE + d, start
-        count += 1
-        end = start + t.busy[d // 2, d % 2]
-        if end < safe_end:
-            safe_start, safe_end = start, end
+        delay = max(now - starts[i], 0.0)
+        codes[kept], starts[kept], ends[kept] = codes[i], starts[i] + delay, ends[i] + delay
+        kept += 1
+    count = kept
     earliest = np.inf
     for i in range(count):
         earliest = min(earliest, starts[i])
     if not strict:
-        count = _drop_late(codes, starts, count, safe_start, safe_end)
+        count = _drop_late(t, codes, starts, ends, count)
     _sort(codes, starts, count)
     return count, earliest
 
 
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _op_start(t: Staged, counts: Ints, times: Floats, kind: int, s: int, strict: bool) -> float:
-    """When the next op of a stage and kind may start; infinite if it may not be appended."""
-    way = ACTIVATION if kind == FORWARD else GRADIENT
-    ready = 0.0
-    if kind == BACKWARD_WEIGHT:
-        if counts[t.inputs_at + s] == counts[t.weights_at + s]:
-            return np.inf
-    else:
-        if counts[way * len(t.rank) + s] == t.num_microbatches:
-            return np.inf
-        if (kind == BACKWARD_INPUT and t.mode == FUSED) or (kind == BACKWARD and t.mode == SPLIT):
-            return np.inf
-        ready = input_time(t, counts, times, s, way)
-    room = t.room[t.rank[s]]
-    if ready < np.inf and room < np.inf and t.duration[s, kind] > 0:
-        need = held(t, counts, t.rank[s]) + t.workspace[s] + (t.activation[s] if kind == FORWARD else 0.0)
-        if need > room:
-            return np.inf
-    return _not_before(max(ready, times[t.rank[s]]), times[t.now_at], strict)
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _send_start(t: Staged, counts: Ints, times: Floats, d: int, strict: bool) -> float:
-    """When the next message of a directed edge may leave; infinite if there is none, or no choice of an order."""
-    e, way = d // 2, d % 2
-    k = counts[t.sent_at + d]
-    if not t.crosses[e] or not t.is_shared[t.pair[e, way]]:
-        return np.inf
-    if counts[way * len(t.rank) + maker(t, e, way)] <= k:
-        return np.inf
-    made = times[t.made_at + d * t.num_microbatches + k]
-    return _not_before(max(made, times[t.pairs_at + t.pair[e, way]]), times[t.now_at], strict)
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _not_before(start: float, now: float, strict: bool) -> float:
-    """Ops are appended by their starts; in the strict reading a start is not put off to make it so."""
-    if strict and start < now:
-        return np.inf
-    return max(start, now)
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _is_safe(t: Staged, kind: int, s: int) -> bool:
-    """Whether moving an op forward on its rank never takes memory from another op.
-
-    Where B and I are a choice, only B (which ends later) says that a gradient op could be moved, and only if either
-    may be.
-    """
-    unlimited = np.isinf(t.room[t.rank[s]])
-    if kind == FORWARD:
-        return unlimited or t.activation[s] == 0
-    if kind == BACKWARD_INPUT:
-        return t.mode == SPLIT and (unlimited or t.stash[s] <= t.freed[s])
-    if kind == BACKWARD:
-        return t.mode == FUSED or unlimited or t.stash[s] <= t.freed[s]
-    return True
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _list_sends(t: Staged, counts: Ints, times: Floats, codes: Ints, starts: Floats, ends: Floats) -> int:
+    """Write the next message of every directed edge that has one, where messages must be put in order."""
+    count = 0
+    for d in range(len(t.maker)):
+        k = counts[t.sent_at + d]
+        if t.is_ordered[d] and counts[t.maker[d]] > k:
+            made = times[t.made_at + d * t.num_microbatches + k]
+            codes[count] = SEND * STRIDE + d
+            starts[count] = max(made, times[len(t.room) + t.pair[d]])
+            ends[count] = starts[count] + t.busy[d]
+            count += 1
+    return count
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
-def _drop_late(codes: Ints, starts: Floats, count: int, safe_start: float, safe_end: float) -> int:
-    """Keep the children that start before the safe op could end."""
+def _list_ops(
+    t: Staged, counts: Ints, times: Floats, codes: Ints, starts: Floats, ends: Floats, count: int
+) -> int:
+    """Write the next op of every stage and kind that has its inputs and its memory."""
+    num_stages, m = len(t.rank), t.num_microbatches
+    for s in range(num_stages):
+        free, room = times[t.rank[s]], t.room[t.rank[s]]
+        room -= held(t, counts, t.rank[s]) + t.workspace[s] if room < np.inf else 0.0
+        weights = counts[t.inputs_at + s] - counts[t.weights_at + s]
+        if weights > 0 and (room >= 0 or t.duration[s, BACKWARD_WEIGHT] == 0):
+            codes[count], starts[count] = BACKWARD_WEIGHT * STRIDE + s, free
+            ends[count] = free + t.duration[s, BACKWARD_WEIGHT]
+            count += 1
+        for step in (s, num_stages + s):
+            k = counts[step]
+            if k == m or (step >= num_stages and counts[s] == k):
+                continue
+            start = free
+            for d in range(len(t.user)):
+                if t.user[d] != step:
+                    continue
+                if t.crosses[d]:
+                    if counts[t.sent_at + d] <= k:
+                        start = np.inf
+                    start = max(start, times[t.arrivals_at + d * m + k])
+                elif counts[t.maker[d]] <= k:
+                    start = np.inf
+            if start == np.inf:
+                continue
+            for kind in (FORWARD, BACKWARD_INPUT, BACKWARD):
+                if (
+                    (kind == FORWARD) != (step < num_stages)
+                    or (kind == BACKWARD_INPUT and t.mode == FUSED)
+                    or (kind == BACKWARD and t.mode == SPLIT)
+                ):
+                    continue
+                need = t.activation[s] if kind == FORWARD else 0.0
+                if need > room and t.duration[s, kind] > 0:
+                    continue
+                codes[count], starts[count] = kind * STRIDE + s, start
+                ends[count] = start + t.duration[s, kind]
+                count += 1
+    return count
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _drop_late(t: Staged, codes: Ints, starts: Floats, ends: Floats, count: int) -> int:
+    """Keep the children that start before any op or transfer could end that may always be moved forward.
+
+    An op may be if it never takes memory from another. Where B and I are a choice, only B (which ends later) says that
+    a gradient op could be moved, and only if either may be.
+    """
+    safe_start, safe_end = np.inf, np.inf
+    for i in range(count):
+        kind, s = codes[i] // STRIDE, codes[i] % STRIDE
+        is_safe = True
+        if kind != SEND and kind != BACKWARD_WEIGHT and t.room[t.rank[s]] < np.inf:
+            is_safe = t.activation[s] == 0 if kind == FORWARD else t.stash[s] <= t.freed[s] or t.mode == FUSED
+        if kind == BACKWARD_INPUT and t.mode != SPLIT:
+            is_safe = False
+        if is_safe and ends[i] < safe_end:
+            safe_start, safe_end = starts[i], ends[i]
     kept = 0
     for i in range(count):
         if starts[i] < safe_end or starts[i] <= safe_start:

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
-from tests.exhaustive.arrays import (
-    ACTIVATION,
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
-    GRADIENT,
-    SEND,
-    Floats,
-    Ints,
-    Staged,
-)
+from tests.exhaustive.arrays import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, SEND, Floats, Ints, Staged
 
 #: A child is written ``kind * STRIDE + stage``, or ``SEND * STRIDE + directed edge``.
 STRIDE = 64
@@ -27,8 +16,7 @@ def append(t: Staged, counts: Ints, times: Floats, code: int, start: float, stri
     kind, s = code // STRIDE, code % STRIDE
     times[t.now_at] = start
     if kind == SEND:
-        made = times[t.made_at + s * t.num_microbatches + counts[t.sent_at + s]]
-        return bool(_send(t, counts, times, s, max(made, start), strict))
+        return bool(_send(t, counts, times, s, start, strict))
     rank = t.rank[s]
     end = start + t.duration[s, kind]
     if strict and not _fits(t, counts, times, kind, s, start, end):
@@ -37,56 +25,22 @@ def append(t: Staged, counts: Ints, times: Floats, code: int, start: float, stri
     if kind == BACKWARD_WEIGHT:
         counts[t.weights_at + s] += 1
         return True
-    way = ACTIVATION if kind == FORWARD else GRADIENT
-    nth = counts[way * len(t.rank) + s]
-    counts[way * len(t.rank) + s] += 1
+    step = s if kind == FORWARD else len(t.rank) + s
+    nth = counts[step]
+    counts[step] += 1
     if kind == BACKWARD_INPUT:
         counts[t.inputs_at + s] += 1
     fits = True
-    for e in range(len(t.source)):
-        if t.crosses[e] and maker(t, e, way) == s:
-            if t.is_shared[t.pair[e, way]]:
-                times[t.made_at + (2 * e + way) * t.num_microbatches + nth] = end
-            elif not _send(t, counts, times, 2 * e + way, end, strict):
+    for d in range(len(t.maker)):
+        if t.crosses[d] and t.maker[d] == step:
+            if t.is_ordered[d]:
+                times[t.made_at + d * t.num_microbatches + nth] = end
+            elif not _send(t, counts, times, d, end, strict):
                 fits = False
     return fits
 
 
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def maker(t: Staged, e: int, way: int) -> int:
-    """Return the stage at which messages of a directed edge begin."""
-    return int(t.source[e] if way == ACTIVATION else t.destination[e])
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def user(t: Staged, e: int, way: int) -> int:
-    """Return the stage at which messages of a directed edge end."""
-    return int(t.destination[e] if way == ACTIVATION else t.source[e])
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
-def input_time(t: Staged, counts: Ints, times: Floats, s: int, way: int) -> float:
-    """When the next F (ACTIVATION) or gradient op of a stage has its inputs; infinite if one did not leave yet."""
-    num_stages = len(t.rank)
-    k = counts[way * num_stages + s]
-    if way == GRADIENT and counts[s] <= k:
-        return np.inf
-    ready = 0.0
-    for e in range(len(t.source)):
-        if user(t, e, way) != s:
-            continue
-        d = 2 * e + way
-        if not t.crosses[e]:
-            if counts[way * num_stages + maker(t, e, way)] <= k:
-                return np.inf
-        elif counts[t.sent_at + d] <= k:
-            return np.inf
-        else:
-            ready = max(ready, times[t.arrivals_at + d * t.num_microbatches + k])
-    return ready
-
-
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)  # type: ignore[untyped-decorator]
 def held(t: Staged, counts: Ints, rank: int) -> float:
     """Bytes of activations and stashes on a rank between ops."""
     num_stages = len(t.rank)
@@ -100,20 +54,19 @@ def held(t: Staged, counts: Ints, rank: int) -> float:
     return total
 
 
-@njit(cache=True, forceinline=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)  # type: ignore[untyped-decorator]
 def _send(t: Staged, counts: Ints, times: Floats, d: int, ready: float, strict: bool) -> bool:
     """Send the next message of a directed edge; False if it does not fit beside the op that runs there."""
-    e, way = d // 2, d % 2
-    free = t.pairs_at + t.pair[e, way]
-    times[free] = max(ready, times[free]) + t.busy[e, way]
-    arrival = times[free] + t.latency[e, way]
+    free = len(t.room) + t.pair[d]
+    times[free] = max(ready, times[free]) + t.busy[d]
+    arrival = times[free] + t.latency[d]
     times[t.arrivals_at + d * t.num_microbatches + counts[t.sent_at + d]] = arrival
     counts[t.sent_at + d] += 1
-    if strict:
-        rank = t.rank[user(t, e, way)]
-        if arrival < times[rank]:
-            times[t.usage_at + rank] += t.size[e]
-            return bool(times[t.usage_at + rank] <= t.room[rank])
+    rank = t.rank[t.user[d] % len(t.rank)]
+    if strict and arrival < times[rank]:
+        usage = t.now_at + 1 + rank
+        times[usage] += t.size[d]
+        return bool(times[usage] <= t.room[rank])
     return True
 
 
@@ -128,25 +81,22 @@ def _fits(t: Staged, counts: Ints, times: Floats, kind: int, s: int, start: floa
     between = held(t, counts, rank)
     if start > times[rank] and between + _received(t, counts, times, rank, start, -1) > t.room[rank]:
         return False
-    inputs_of = -1 if kind == BACKWARD_WEIGHT else 2 * s + (ACTIVATION if kind == FORWARD else GRADIENT)
-    usage = between + t.workspace[s] + _received(t, counts, times, rank, end, inputs_of)
+    step = -1 if kind == BACKWARD_WEIGHT else s if kind == FORWARD else len(t.rank) + s
+    usage = between + t.workspace[s] + _received(t, counts, times, rank, end, step)
     if kind == FORWARD:
         usage += t.activation[s]
-    times[t.usage_at + rank] = usage
+    times[t.now_at + 1 + rank] = usage
     return bool(end == start or usage <= t.room[rank])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
-def _received(t: Staged, counts: Ints, times: Floats, rank: int, before: float, inputs_of: int) -> float:
-    """Bytes of tensors that arrived before a time and still wait, but the next inputs of ``2 stage + way``."""
+def _received(t: Staged, counts: Ints, times: Floats, rank: int, before: float, step: int) -> float:
+    """Bytes of tensors that arrived before a time and still wait, other than the next inputs of a step."""
     total = 0.0
-    for d in range(2 * len(t.source)):
-        e, way = d // 2, d % 2
-        s = user(t, e, way)
-        if not t.crosses[e] or t.rank[s] != rank:
-            continue
-        used = counts[way * len(t.rank) + s] + (1 if inputs_of == 2 * s + way else 0)
-        for k in range(used, counts[t.sent_at + d]):
-            if times[t.arrivals_at + d * t.num_microbatches + k] < before:
-                total += t.size[e]
+    for d in range(len(t.user)):
+        if t.crosses[d] and t.rank[t.user[d] % len(t.rank)] == rank:
+            used = counts[t.user[d]] + (1 if t.user[d] == step else 0)
+            for k in range(used, counts[t.sent_at + d]):
+                if times[t.arrivals_at + d * t.num_microbatches + k] < before:
+                    total += t.size[d]
     return total

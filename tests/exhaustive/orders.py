@@ -94,12 +94,12 @@ def search(
     if root_bound(t) >= upper * (1 - TOLERANCE) or t.room.min() < 0:
         return upper, path, 0, True
     forget(seen)
-    depths = t.num_microbatches * (3 * len(t.rank) + 2 * len(t.source)) + 1
+    depths = t.num_microbatches * (3 * len(t.rank) + len(t.maker)) + 1
     counts, times = np.zeros((depths, t.num_counts), np.int64), np.zeros((depths, t.num_times))
     codes, starts = np.zeros((depths, t.num_counts), np.int64), np.zeros((depths, t.num_counts))
     number, turn = np.zeros(depths, np.int64), np.zeros(depths, np.int64)
-    live = np.zeros(t.num_times + t.num_counts)
-    number[0], _ = list_children(t, counts[0], times[0], strict, codes[0], starts[0])
+    live, scratch = np.zeros(t.num_times + t.num_counts), np.zeros(t.num_counts)
+    number[0], _ = list_children(t, counts[0], times[0], strict, codes[0], starts[0], scratch)
     depth = nodes = 0
     while depth >= 0:
         if turn[depth] == number[depth]:
@@ -124,11 +124,11 @@ def search(
                     return upper, path, nodes, False
             continue
         number[below], earliest = list_children(
-            t, counts[below], times[below], strict, codes[below], starts[below]
+            t, counts[below], times[below], strict, codes[below], starts[below], scratch
         )
-        if number[below] == 0 or lower_bound(t, counts[below], times[below], earliest) >= upper * (
-            1 - TOLERANCE
-        ):
+        if number[below] == 0:
+            continue
+        if lower_bound(t, counts[below], times[below], earliest, scratch) >= upper * (1 - TOLERANCE):
             continue
         size = 0 if dive else write_live(t, counts[below], times[below], earliest, strict, live)
         if dive or is_new(t, counts[below], seen, live, size, strict):
@@ -140,7 +140,8 @@ def search(
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def root_bound(t: Staged) -> float:
     """Lower bound of the makespan of every order."""
-    return float(lower_bound(t, np.zeros(t.num_counts, np.int64), np.zeros(t.num_times), 0.0))
+    counts, times = np.zeros(t.num_counts, np.int64), np.zeros(t.num_times)
+    return float(lower_bound(t, counts, times, 0.0, np.zeros(2 * len(t.rank))))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]

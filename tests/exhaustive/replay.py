@@ -7,13 +7,11 @@ from collections.abc import Iterator
 
 from octoplan_schemas import Cluster, ModelGraph, Plan, transfer_words
 from tests.exhaustive.arrays import (
-    ACTIVATION,
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     FUSED,
-    GRADIENT,
     SEND,
     Ints,
     Job,
@@ -37,7 +35,7 @@ class Replay:
         self._messages: dict[tuple[int, int], _Interval] = {}
         self._free: dict[int, float] = defaultdict(float)
         self._pair_free: dict[int, float] = defaultdict(float)
-        self._count: dict[tuple[str, int, int], int] = defaultdict(int)
+        self._count: dict[tuple[str, int], int] = defaultdict(int)
         self.programs: list[list[str]] = [[] for _ in job.limit]
         for code in path.tolist():
             kind, index = divmod(code, STRIDE)
@@ -48,66 +46,55 @@ class Replay:
         self.makespan_s = max(end for _, end in self._ops.values())
         self.fits = all(self._peak(rank) <= room for rank, room in enumerate(self._staged.room.tolist()))
 
-    def _next(self, what: str, which: int, way: int = 0) -> int:
-        self._count[what, which, way] += 1
-        return self._count[what, which, way] - 1
+    def _next(self, what: str, which: int) -> int:
+        self._count[what, which] += 1
+        return self._count[what, which] - 1
 
     def _run(self, kind: int, s: int) -> None:
         """Run an op, and send on what need not be put in order."""
         rank = int(self._staged.rank[s])
-        way = ACTIVATION if kind == FORWARD else GRADIENT
         if kind == BACKWARD_WEIGHT:
             inputs = [m for m in range(self._staged.num_microbatches) if (s, BACKWARD_INPUT, m) in self._ops]
             m = inputs[self._next("weight", s)]
             ready = [self._ops[s, BACKWARD_INPUT, m][1]]
+            made = []
         else:
-            m = self._next("op", s, way)
-            ready = [self._arrival(d, m) for d in self._directed(s, way, ends_here=True)]
+            step = s if kind == FORWARD else len(self._staged.rank) + s
+            m = self._next("step", step)
+            ready = [self._arrival(d, m) for d, user in enumerate(self._staged.user.tolist()) if user == step]
+            made = [d for d, maker in enumerate(self._staged.maker.tolist()) if maker == step]
         start = max([*ready, self._free[rank]])
         self._free[rank] = start + float(self._staged.duration[s, kind])
         self._ops[s, kind, m] = start, self._free[rank]
         self.programs[rank].append(f"{s}{'FIWB'[kind]}{m}")
-        if kind != BACKWARD_WEIGHT:
-            for d in self._directed(s, way, ends_here=False):
-                pair = self._staged.pair[d // 2, way]
-                if self._staged.crosses[d // 2] and not self._staged.is_shared[pair]:
-                    self._send(d)
+        for d in made:
+            if self._staged.crosses[d] and not self._staged.is_ordered[d]:
+                self._send(d)
 
-    def _directed(self, s: int, way: int, *, ends_here: bool) -> list[int]:
-        """Return the directed edges of one way that end, or begin, at a stage."""
-        late = ends_here == (way == ACTIVATION)
-        stages = self._staged.destination if late else self._staged.source
-        return [2 * e + way for e, own in enumerate(stages.tolist()) if own == s]
-
-    def _ends(self, d: int) -> tuple[int, int]:
-        """Return the stages at which the messages of a directed edge begin and end."""
-        early, late = int(self._staged.source[d // 2]), int(self._staged.destination[d // 2])
-        return (early, late) if d % 2 == ACTIVATION else (late, early)
-
-    def _op(self, s: int, way: int, m: int) -> _Interval:
-        """Return start and end of a microbatch's F or gradient op on a stage."""
-        if way == ACTIVATION:
+    def _step(self, step: int, m: int) -> _Interval:
+        """Return start and end of a microbatch's F or gradient op."""
+        is_backward, s = divmod(step, len(self._staged.rank))
+        if not is_backward:
             return self._ops[s, FORWARD, m]
         kind = BACKWARD_INPUT if (s, BACKWARD_INPUT, m) in self._ops else BACKWARD
         return self._ops[s, kind, m]
 
     def _arrival(self, d: int, m: int) -> float:
-        if self._staged.crosses[d // 2]:
+        if self._staged.crosses[d]:
             return self._messages[d, m][1]
-        return self._op(self._ends(d)[0], d % 2, m)[1]
+        return self._step(int(self._staged.maker[d]), m)[1]
 
     def _send(self, d: int) -> None:
         """Send the next message of a directed edge."""
-        sender, receiver = self._ends(d)
-        e, way = divmod(d, 2)
+        t = self._staged
+        maker, user, pair = int(t.maker[d]), int(t.user[d]), int(t.pair[d])
         m = self._next("message", d)
-        pair = int(self._staged.pair[e, way])
-        start = max(self._op(sender, way, m)[1], self._pair_free[pair])
-        self._pair_free[pair] = start + float(self._staged.busy[e, way])
-        self._messages[d, m] = start, self._pair_free[pair] + float(self._staged.latency[e, way])
-        words = transfer_words(sender, receiver, "FB"[way], m)
-        for s, word in zip((sender, receiver), words, strict=True):
-            self.programs[self._staged.rank[s]].append(word)
+        start = max(self._step(maker, m)[1], self._pair_free[pair])
+        self._pair_free[pair] = start + float(t.busy[d])
+        self._messages[d, m] = start, self._pair_free[pair] + float(t.latency[d])
+        ends = maker % len(t.rank), user % len(t.rank)
+        for s, word in zip(ends, transfer_words(*ends, "FB"[d % 2], m), strict=True):
+            self.programs[t.rank[s]].append(word)
 
     def _peak(self, rank: int) -> float:
         """Return the largest sum of what a rank holds besides its state, over all instants."""
@@ -124,9 +111,9 @@ class Replay:
     def _holdings(self, rank: int) -> Iterator[tuple[float, float, float]]:
         t = self._staged
         for (d, m), (_, arrival) in self._messages.items():
-            receiver = self._ends(d)[1]
-            if t.rank[receiver] == rank:
-                yield arrival, self._op(receiver, d % 2, m)[0], float(t.size[d // 2])
+            user = int(t.user[d])
+            if t.rank[user % len(t.rank)] == rank:
+                yield arrival, self._step(user, m)[0], float(t.size[d])
         for (s, kind, m), (begin, end) in self._ops.items():
             if t.rank[s] != rank:
                 continue

@@ -8,7 +8,6 @@ import numpy as np
 from numba import njit
 
 from tests.exhaustive.arrays import Floats, Ints, Staged
-from tests.exhaustive.node import maker, user
 
 
 class Seen(NamedTuple):
@@ -54,19 +53,18 @@ def write_live(t: Staged, counts: Ints, times: Floats, floor: float, strict: boo
     m, num_ranks = t.num_microbatches, len(t.room)
     live[:num_ranks] = times[:num_ranks]
     count = num_ranks
-    for d in range(2 * len(t.source)):
-        e, way = d // 2, d % 2
-        if not t.crosses[e]:
+    for d in range(len(t.maker)):
+        if not t.crosses[d]:
             continue
         sent = counts[t.sent_at + d]
         if sent < m:
-            live[count] = times[t.pairs_at + t.pair[e, way]]
+            live[count] = times[num_ranks + t.pair[d]]
             count += 1
-        for k in range(counts[way * len(t.rank) + user(t, e, way)], sent):
+        for k in range(counts[t.user[d]], sent):
             live[count] = times[t.arrivals_at + d * m + k]
             count += 1
-        if t.is_shared[t.pair[e, way]]:
-            for k in range(sent, counts[way * len(t.rank) + maker(t, e, way)]):
+        if t.is_ordered[d]:
+            for k in range(sent, counts[t.maker[d]]):
                 live[count] = times[t.made_at + d * m + k]
                 count += 1
     if strict:

@@ -6,13 +6,11 @@ import numpy as np
 from numba import njit
 
 from tests.exhaustive.arrays import (
-    ACTIVATION,
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     FUSED,
-    GRADIENT,
     SPLIT,
     Floats,
     Ints,
@@ -24,23 +22,17 @@ from tests.exhaustive.arrays import (
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def stage(job: Job, ends: Ints, ranks: Ints, num_stages: int) -> Staged:
     """Sum the layers of every stage, find its edges, and measure remaining paths."""
-    num_ranks = job.seconds.shape[0]
-    rank = ranks[:num_stages].copy()
+    num_ranks, rank = len(job.limit), ranks[:num_stages].copy()
     duration, sizes, room, stage_of = _costs(job, ends, rank)
-    source, destination, size = _edges(job, ends, stage_of, num_stages)
-    crosses, busy, latency, pair, is_shared = _transfers(job, rank, source, destination, size)
-    after_gradient, last_gradient, gradient, backward = _backward_paths(
-        job.mode, duration, source, destination, busy + latency
+    maker, user, size = _edges(job, ends, stage_of, num_stages)
+    crosses, busy, latency, pair, is_ordered = _transfers(
+        job, rank, maker % num_stages, user % num_stages, size
     )
-    after_forward = _forward_paths(duration, source, destination, busy + latency, last_gradient)
-    after_message = np.zeros(2 * len(source))
-    for e in range(len(source)):
-        late = destination[e]
-        after_message[2 * e] = latency[e, 0] + duration[late, FORWARD] + after_forward[late]
-        after_message[2 * e + 1] = latency[e, 1] + last_gradient[source[e]]
-    pairs_at, arrivals_at = num_ranks, num_ranks + num_ranks * num_ranks
-    made_at = arrivals_at + 2 * len(source) * job.num_microbatches
-    now_at = made_at + 2 * len(source) * job.num_microbatches
+    seconds, after, last, backward = _paths(job.mode, duration, maker, user, busy + latency)
+    after_message = latency + last[user]
+    arrivals_at = num_ranks + num_ranks * num_ranks
+    made_at = arrivals_at + len(maker) * job.num_microbatches
+    now_at = made_at + len(maker) * job.num_microbatches
     return Staged(
         rank,
         duration,
@@ -48,34 +40,31 @@ def stage(job: Job, ends: Ints, ranks: Ints, num_stages: int) -> Staged:
         sizes[:, 1].copy(),
         sizes[:, 2].copy(),
         sizes[:, 3].copy(),
-        source,
-        destination,
+        room,
+        seconds,
+        after,
+        last,
+        backward,
+        maker,
+        user,
         crosses,
         size,
         busy,
         latency,
         pair,
-        is_shared,
-        room,
-        after_forward,
-        after_gradient,
-        gradient,
-        backward,
-        last_gradient,
+        is_ordered,
         after_message,
-        np.argsort(-np.concatenate((after_forward, after_gradient))),
+        np.argsort(-after),
         np.argsort(-after_message),
         job.num_microbatches,
         job.mode,
         2 * num_stages,
         3 * num_stages,
         4 * num_stages,
-        pairs_at,
         arrivals_at,
         made_at,
         now_at,
-        now_at + 1,
-        4 * num_stages + 2 * len(source),
+        4 * num_stages + len(maker),
         now_at + 1 + num_ranks,
     )
 
@@ -107,89 +96,88 @@ def _costs(job: Job, ends: Ints, rank: Ints) -> tuple[Floats, Floats, Floats, In
 def _edges(job: Job, ends: Ints, stage_of: Ints, num_stages: int) -> tuple[Ints, Ints, Floats]:
     """Neighbours hand over the last layer's output; skips between the same two stages are one message with it."""
     capacity = num_stages - 1 + len(job.skips)
-    source, destination = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
-    size = np.zeros(capacity)
+    early, late, size = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), np.zeros(capacity)
     for s in range(num_stages - 1):
-        source[s], destination[s], size[s] = s, s + 1, job.output[ends[s] - 1]
+        early[s], late[s], size[s] = s, s + 1, job.output[ends[s] - 1]
     count = num_stages - 1
     for skip in range(len(job.skips)):
-        early, late = stage_of[job.skips[skip, 0]], stage_of[job.skips[skip, 1]]
-        if early == late:
+        a, b = stage_of[job.skips[skip, 0]], stage_of[job.skips[skip, 1]]
+        if a == b:
             continue
         at = 0
-        while at < count and not (source[at] == early and destination[at] == late):
+        while at < count and not (early[at] == a and late[at] == b):
             at += 1
         if at == count:
-            source[at], destination[at] = early, late
+            early[at], late[at] = a, b
             count += 1
         size[at] += job.skip_bytes[skip]
-    return source[:count].copy(), destination[:count].copy(), size[:count].copy()
+    maker, user, both = np.zeros(2 * count, np.int64), np.zeros(2 * count, np.int64), np.zeros(2 * count)
+    maker[::2], user[::2], both[::2] = early[:count], late[:count], size[:count]
+    maker[1::2], user[1::2], both[1::2] = num_stages + late[:count], num_stages + early[:count], size[:count]
+    return maker, user, both
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def _transfers(
-    job: Job, rank: Ints, source: Ints, destination: Ints, size: Floats
+    job: Job, rank: Ints, sender: Ints, receiver: Ints, size: Floats
 ) -> tuple[Ints, Floats, Floats, Ints, Ints]:
-    """Return which edges cross ranks, seconds on the pair, latency, number of the pair, and which pairs are shared.
+    """Return per directed edge whether it crosses ranks, seconds on its pair, latency, pair, and if order matters.
 
-    On a pair of one edge messages leave in the order they are made; so they may where none takes time.
+    Where a pair has one edge messages leave in the order they are made; so they may where none takes time.
     """
-    num_ranks, num_edges = len(job.limit), len(source)
-    crosses = np.zeros(num_edges, np.int64)
-    busy, latency = np.zeros((num_edges, 2)), np.zeros((num_edges, 2))
-    pair = np.full((num_edges, 2), -1)
-    users, takes_time = np.zeros(num_ranks * num_ranks, np.int64), np.zeros(num_ranks * num_ranks, np.int64)
-    for e in range(num_edges):
-        early, late = rank[source[e]], rank[destination[e]]
-        if early == late:
-            continue
-        crosses[e] = 1
-        for way in range(2):
-            sender, receiver = (early, late) if way == ACTIVATION else (late, early)
-            busy[e, way] = size[e] / job.bandwidth[sender, receiver]
-            latency[e, way] = job.latency[sender, receiver]
-            pair[e, way] = sender * num_ranks + receiver
-            users[pair[e, way]] += 1
-            if busy[e, way] > 0:
-                takes_time[pair[e, way]] = 1
-    return crosses, busy, latency, pair, np.where(users > 1, takes_time, 0)
+    num_ranks, num_edges = len(job.limit), len(size)
+    crosses, pair = np.zeros(num_edges, np.int64), np.full(num_edges, -1)
+    busy, latency = np.zeros(num_edges), np.zeros(num_edges)
+    users, seconds = np.zeros(num_ranks * num_ranks), np.zeros(num_ranks * num_ranks)
+    for d in range(num_edges):
+        a, b = rank[sender[d]], rank[receiver[d]]
+        if a != b:
+            crosses[d], pair[d] = 1, a * num_ranks + b
+            busy[d], latency[d] = size[d] / job.bandwidth[a, b], job.latency[a, b]
+            users[pair[d]] += 1
+            seconds[pair[d]] += busy[d]
+    is_ordered = np.zeros(num_edges, np.int64)
+    for d in range(num_edges):
+        if crosses[d] and users[pair[d]] > 1 and seconds[pair[d]] > 0:
+            is_ordered[d] = 1
+    return crosses, busy, latency, pair, is_ordered
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
-def _backward_paths(
-    mode: int, duration: Floats, source: Ints, destination: Ints, transfer: Floats
+def _paths(
+    mode: int, duration: Floats, maker: Ints, user: Ints, transfer: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return what follows a gradient op, what is left from its start on, its seconds, and a whole backward's."""
+    """Return `Staged`'s seconds, after, last and backward.
+
+    Nothing follows a W. A gradient op is followed by those of earlier stages, an F by later ones and its gradient op.
+    """
     num_stages = len(duration)
-    after, last = np.zeros(num_stages), np.zeros(num_stages)
-    gradient, work = np.zeros(num_stages), np.zeros(num_stages)
-    for s in range(num_stages):
-        for e in range(len(source)):
-            if destination[e] == s:
-                after[s] = max(after[s], transfer[e, GRADIENT] + last[source[e]])
-        fused = duration[s, BACKWARD]
-        split = duration[s, BACKWARD_INPUT] + duration[s, BACKWARD_WEIGHT]
-        fused_path = fused + after[s]
-        split_path = duration[s, BACKWARD_INPUT] + max(duration[s, BACKWARD_WEIGHT], after[s])
+    seconds, after, last = np.zeros(2 * num_stages), np.zeros(2 * num_stages), np.zeros(2 * num_stages)
+    backward = np.zeros(num_stages)
+    for turn in range(2 * num_stages):
+        # Gradient ops of early stages first, then forwards of late ones.
+        step = num_stages + turn if turn < num_stages else 2 * num_stages - 1 - turn
+        s = step % num_stages
+        if step < num_stages:
+            after[step] = last[num_stages + s]
+        for d in range(len(maker)):
+            if maker[d] == step:
+                after[step] = max(after[step], transfer[d] + last[user[d]])
+        if step < num_stages:
+            seconds[step] = duration[s, FORWARD]
+            last[step] = seconds[step] + after[step]
+            continue
+        fused, first, second = (
+            duration[s, BACKWARD],
+            duration[s, BACKWARD_INPUT],
+            duration[s, BACKWARD_WEIGHT],
+        )
+        split_path = first + max(second, after[step])
         if mode == FUSED:
-            gradient[s], work[s], last[s] = fused, fused, fused_path
+            seconds[step], backward[s], last[step] = fused, fused, fused + after[step]
         elif mode == SPLIT:
-            gradient[s], work[s], last[s] = duration[s, BACKWARD_INPUT], split, split_path
+            seconds[step], backward[s], last[step] = first, first + second, split_path
         else:
-            gradient[s] = min(duration[s, BACKWARD_INPUT], fused)
-            work[s], last[s] = min(split, fused), min(split_path, fused_path)
-    return after, last, gradient, work
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _forward_paths(
-    duration: Floats, source: Ints, destination: Ints, transfer: Floats, last_gradient: Floats
-) -> Floats:
-    """Return what follows the F of every stage: the later forwards, and all backwards after them."""
-    after = last_gradient.copy()
-    for s in range(len(duration) - 1, -1, -1):
-        for e in range(len(source)):
-            if source[e] == s:
-                late = destination[e]
-                after[s] = max(after[s], transfer[e, ACTIVATION] + duration[late, FORWARD] + after[late])
-    return after
+            seconds[step], backward[s] = min(first, fused), min(first + second, fused)
+            last[step] = min(split_path, fused + after[step])
+    return seconds, after, last, backward

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from octoplan_runtime import RankReport, RunReport
+from octoplan_runtime.kinds import KindReport
 from octoplan_runtime.verification import Worst, relative_error
 
 
@@ -49,6 +50,8 @@ def report(**changes):
         "worst_parameter": "layers.0.weight",
         "measured_makespan_s": 1.0,
         "predicted_makespan_s": 0.9,
+        "scale": 1.0,
+        "kinds": {"F": KindReport(2, 0.5, 0.4, 0.25), "SEND_F": KindReport(1, 0.1, 0.0, None)},
         "ranks": [rank],
         "ops": [(0, "0F0", 0.0, 1.0)],
     }

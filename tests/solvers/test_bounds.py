@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from octoplan import CompileOptions, InfeasibleError, compile_plan
+from octoplan.proof import prove
 from octoplan_schemas import Plan
 from octoplan_solvers.bounds import lower_bounds
 from octoplan_solvers.cp_sat import solve_placement
@@ -23,8 +24,8 @@ from tests.tiny_problems import TinyProblem, random_tiny_problem
 
 TOLERANCE = 1e-9
 SEEDS = range(40)
-#: Compiling takes longer than everything else here.
-COMPILED_SEEDS = range(0, 40, 3)
+#: Proofs take longest of all here, where they do not succeed.
+PROVED_SEEDS = range(24)
 
 
 @cache
@@ -72,7 +73,17 @@ def _compile(problem: TinyProblem) -> Plan | None:
         return None
 
 
-@pytest.mark.parametrize("seed", COMPILED_SEEDS)
+@pytest.mark.parametrize("seed", PROVED_SEEDS)
+def test_benders_decomposition_is_never_above_the_optimum(seed: int) -> None:
+    problem, optimum = _solved(seed)
+    best, bound = prove(problem.problem(np.array(problem.limits)), None, time_limit_s=1.0, seed=0)
+    _require_below(bound.name, bound.seconds, problem, optimum)
+    if best is not None:
+        assert optimum is not None, f"a plan was found where none fits, {problem}"
+        assert best.makespan_s >= optimum.lower_s * (1 - TOLERANCE), f"too short, {problem}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_compiled_plan_lies_between_its_bound_and_the_optimum(seed: int) -> None:
     problem, optimum = _solved(seed)
     plan = _compile(problem)

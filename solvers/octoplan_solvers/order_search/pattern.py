@@ -2,8 +2,8 @@
 
 Every ``period``, a unit of u microbatches starts; op o of its j-th microbatch runs at ``offset[o, j]`` after that, in
 unit n at ``offset[o, j] + n * period``. An order for any number of microbatches follows. The least period is found by
-bisection: if a period is possible so is a longer one (a pause at one instant of the cycle delays whatever starts after
-it, and breaks nothing), so a proof that a period is impossible is one for all shorter ones.
+bisection (to 0.1%): if a period is possible so is a longer one, for a pause at one instant of the cycle delays what
+starts after it, and breaks nothing. So a proof that a period is impossible is one for all shorter ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from octoplan_solvers.order_search.pattern_variables import PatternVariables, ad
 from octoplan_solvers.staged import StagedProblem
 
 #: Bisection stops when the least period is known to this share.
-_PRECISION = 1e-4
+_PRECISION = 1e-3
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Pattern:
 
     times: IntegerTimes
     period: int
-    #: No pattern of as many microbatches has a shorter period (within 1e-4 where they are not equal).
+    #: No pattern of as many microbatches has a shorter period (if it is proved; else what is).
     period_bound: int
     #: ``(S, K, u)`` start of F, I, W (or F, B) of every microbatch of the first unit.
     offset: IntArray
@@ -47,7 +47,13 @@ class Pattern:
         return self.times.seconds(self.period) / self.num_microbatches
 
 
-def solve_pattern(staged: StagedProblem, num_microbatches: int, effort: Effort) -> Pattern | None:
+def solve_pattern(
+    staged: StagedProblem,
+    num_microbatches: int,
+    effort: Effort,
+    *,
+    slowest_s: float | None = None,
+) -> Pattern | None:
     """Find the shortest period, and for it the offsets with the shortest lives of microbatches.
 
     Parameters
@@ -56,51 +62,65 @@ def solve_pattern(staged: StagedProblem, num_microbatches: int, effort: Effort) 
         Of one unit; more of them may bring the period per microbatch down.
     effort:
         For each of the few models that are solved.
+    slowest_s:
+        Seconds per microbatch that a pattern must not exceed. By default a microbatch may be alone, all the way.
 
     Returns
     -------
     Pattern or None
         None if none was found.
     """
-    work = float(staged.duration_s.sum()) * num_microbatches
-    times = IntegerTimes.of(staged, 100 * max(work, 1e-300)).rounded_to_nearest(staged)
-    bound = _least_period(staged, times, num_microbatches)
-    best: Pattern | None = None
-    impossible, step = bound - 1, max(1, bound // 64)
-    period = bound
-    while best is None and period < 64 * bound:
-        offset, proved = _offsets(staged, times, period, num_microbatches, effort)
-        if offset is not None:
-            best = Pattern(times, period, impossible + 1, offset)
-        elif proved:
-            impossible = period
-        period, step = period + step, 2 * step
+    alone_s = float(staged.duration_s.sum() + (staged.transfer_s + staged.latency_s).sum())
+    longest_s = num_microbatches * (alone_s if slowest_s is None else slowest_s)
+    times = IntegerTimes.of(staged, max(8 * num_microbatches * alone_s, 1e-300)).rounded_to_nearest(staged)
+    longest = times.largest_below(longest_s) + 1
+    shortest = least_period(staged, times, num_microbatches)
+    best, impossible = _bisect(staged, times, (shortest, longest), num_microbatches, effort)
     if best is None:
         return None
-    best = _bisect(staged, best, impossible, effort)
-    shortest, _ = _offsets(staged, times, best.period, num_microbatches, effort, shortest_lives=True)
-    return best if shortest is None else replace(best, offset=shortest)
+    offset, _ = _offsets(staged, times, best.period, num_microbatches, effort, shortest_lives=True)
+    return replace(best, offset=best.offset if offset is None else offset, period_bound=impossible + 1)
 
 
-def _bisect(staged: StagedProblem, best: Pattern, impossible: int, effort: Effort) -> Pattern:
-    low = impossible  # not possible, or not found to be so
-    while best.period - low > max(1, int(_PRECISION * best.period)):
-        middle = (best.period + low) // 2
-        offset, proved = _offsets(staged, best.times, middle, best.num_microbatches, effort)
+def _bisect(
+    staged: StagedProblem,
+    times: IntegerTimes,
+    periods: tuple[int, int],
+    num_microbatches: int,
+    effort: Effort,
+) -> tuple[Pattern | None, int]:
+    """Return the fastest pattern found within a range, and the longest period that is proved impossible.
+
+    The shortest period is tried first, as often it is possible. One that is not decided in time counts as too
+    short, but not as proved so.
+    """
+    low, high = periods[0] - 1, periods[1] + 1
+    impossible, best, middle = low, None, periods[0]
+    while high - low > max(1, int(_PRECISION * high)) and middle < high:
+        offset, proved = _offsets(staged, times, middle, num_microbatches, effort)
         if offset is not None:
-            best = replace(best, period=middle, offset=offset)
+            best, high = Pattern(times, middle, middle, offset), middle
         else:
             low = middle
             impossible = middle if proved else impossible
-    return replace(best, period_bound=impossible + 1)
+        middle = (low + high) // 2
+    return best, impossible
 
 
-def _least_period(staged: StagedProblem, times: IntegerTimes, num_microbatches: int) -> int:
-    """The work of the busiest rank, or of the busiest link."""
+def least_period(staged: StagedProblem, times: IntegerTimes, num_microbatches: int) -> int:
+    """Return the work of the busiest rank, or of the busiest link, in units: no period is shorter."""
     work = np.zeros(staged.num_ranks, dtype=np.int64)
     np.add.at(work, staged.stage_rank, times.duration[:, _kinds(staged)].sum(axis=1))
     busy = [int(times.transfer[staged.edge_pair == pair].sum()) for pair in range(len(staged.pairs))]
     return max(1, num_microbatches * max(int(work.max()), *busy, 0))
+
+
+def least_seconds_per_microbatch(staged: StagedProblem) -> float:
+    """Return the seconds of one microbatch on the busiest rank, or link: no steady state is faster."""
+    work = np.zeros(staged.num_ranks)
+    np.add.at(work, staged.stage_rank, staged.duration_s[:, _kinds(staged)].sum(axis=1))
+    busy = [float(staged.transfer_s[staged.edge_pair == pair].sum()) for pair in range(len(staged.pairs))]
+    return max(float(work.max()), *busy, 0.0)
 
 
 def _kinds(staged: StagedProblem) -> list[int]:

@@ -1,14 +1,15 @@
-"""Repetitions: two instants of a schedule between which each stage has done the same for a whole number of microbatches.
+"""Repetitions: stretches of a schedule that may be run any number of times.
 
-Say that at both, every stage is equally far ahead of the first stage's forwards: as many F, backwards and W done,
-less the same number u. Then what every rank does between them leads from a state to the same state u microbatches
-later, and may be done any number of times: all that ops wait for is done, and all that memory holds is the same. So
-an order for few microbatches gives one for many, in time that depends only on the ops to write down.
+Take two instants of a schedule. Say that at both, every stage is equally far ahead of the first stage's forwards: as
+many F, backwards and W done, less the same number u. Then what every rank does between them leads from a state to the
+same state u microbatches later, and may be done any number of times: all that ops wait for is done, and all that
+memory holds is the same. So an order for few microbatches gives one for many, in time that depends only on the number
+of ops to write down.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,8 +54,8 @@ def find_repetitions(staged: StagedProblem, order: Order, unit: int) -> list[Rep
     )
     found = []
     for first, second in pairs:
-        cuts = [_positions(order, start, timing.start[0, 0, m]) for m in (first, second)]
-        candidate = Repetition(order, *cuts, second - first, float(timing.makespan), 0.0)
+        begin, end = (_positions(order, start, float(timing.start[0, 0, m])) for m in (first, second))
+        candidate = Repetition(order, begin, end, second - first, float(timing.makespan), 0.0)
         found.append(_with_measured_rate(staged, candidate))
     return found
 
@@ -102,29 +103,23 @@ def _positions(order: Order, start: FloatArray, instant: float) -> IntArray:
 
 
 def _with_measured_rate(staged: StagedProblem, candidate: Repetition) -> Repetition:
-    """Measure how long repetitions take once they have settled: unlike the first, they wait for each other alone."""
-    makespans = []
-    for times in (4, 8):
-        number = candidate.order.num_microbatches + times * candidate.num_microbatches
-        extended = repeat(candidate, number)
-        makespans.append(float(time_seconds(staged, extended).makespan))
-    rate = (makespans[1] - makespans[0]) / (4 * candidate.num_microbatches)
+    """Measure how long repetitions take once they have settled: later ones wait for each other alone."""
     more = 4 * candidate.num_microbatches
-    return Repetition(
-        candidate.order,
-        candidate.begin,
-        candidate.end,
-        candidate.num_microbatches,
-        makespans[0] - more * rate,
-        rate,
-    )
+    makespans = [
+        float(
+            time_seconds(staged, repeat(candidate, candidate.order.num_microbatches + times * more)).makespan
+        )
+        for times in (1, 2)
+    ]
+    rate = (makespans[1] - makespans[0]) / more
+    return replace(candidate, makespan_s=makespans[0] - more * rate, seconds_per_microbatch=rate)
 
 
 def repeat(repetition: Repetition, num_microbatches: int) -> Order:
     """Return the order for more microbatches: its beginning, the repeated part as often as needed, its end."""
     order = repetition.order
     more, rest = divmod(num_microbatches - order.num_microbatches, repetition.num_microbatches)
-    assert rest == 0 and more >= 0, "not a whole number of repetitions"
+    assert rest == 0, "not a whole number of repetitions"
     parts, lengths = [], [0]
     for rank in range(order.num_ranks):
         codes = order.of_rank(rank)
