@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from octoplan.tuner.candidate import Candidate
 
+#: Relative difference that is rounding, not an improvement.
+_ROUNDING = 1e-12
+
 
 @dataclass
 class Elite:
@@ -23,7 +26,7 @@ class Elite:
         others = [member for member in self.members if _key(member) != key]
         keep = min([*same, candidate], key=lambda member: member.makespan_s)
         self.members = sorted([*others, keep], key=lambda member: member.makespan_s)[: self.size]
-        return candidate.makespan_s < was_best
+        return candidate.makespan_s < was_best * (1 - _ROUNDING)
 
     @property
     def best_makespan_s(self) -> float:

@@ -9,19 +9,33 @@ from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.partition_dp import balanced_boundaries, minimise_heaviest_stage
 from octoplan_solvers.problem import Assignment, PipelineProblem
 
+#: How many times thinner than the others the stages of a first round are made.
+_THINNESS = (2.0, 5.0)
+
 
 def starting_assignments(problem: PipelineProblem) -> list[Assignment]:
     """Return loop and zigzag placements for every number of stages per rank, balanced by time, then by memory.
 
+    With several stages per rank the first round may also be thin: the sooner a microbatch has passed through the first
+    stage of every rank, the sooner all ranks work (and the later they run dry), while rounds share out the rest evenly.
     Those that break a declared constraint are left out: the placement solver's solutions must serve then.
     """
     starts: list[Assignment] = []
     for ranks in _regular_placements(problem):
         starts.append(Assignment(tuple(balanced_boundaries(problem, list(ranks))), ranks))
+        if len(ranks) > problem.num_ranks:
+            starts += [_with_thin_first_round(problem, ranks, thinness) for thinness in _THINNESS]
     if np.isfinite(problem.memory_limit_bytes).any():
         starts.append(lightest_in_memory(problem))
     names = problem.layer_names
     return [start for start in starts if not problem.constraints.violations(start, names)]
+
+
+def _with_thin_first_round(problem: PipelineProblem, ranks: tuple[int, ...], thinness: float) -> Assignment:
+    """Balance the stages as if the first round's layers cost ``thinness`` times what they do."""
+    cost = problem.rank_layer_time_s[list(ranks)].copy()
+    cost[: problem.num_ranks] *= thinness
+    return Assignment(tuple(minimise_heaviest_stage(cost)), ranks)
 
 
 def _regular_placements(problem: PipelineProblem) -> list[tuple[int, ...]]:

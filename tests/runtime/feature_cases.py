@@ -368,24 +368,7 @@ def check_labels(progress: Progress) -> dict[str, list[str]]:
         (nn.functional.mse_loss(run_layers(layers, x), y) / MICROBATCHES).backward()
     executor.step(*batch)
     complaints["labelled"] = differences(executor, layers)
-    complaints["swapped"] = _check_swapped(executor)
     return complaints
-
-
-def _check_swapped(executor: PipelineExecutor) -> list[str]:
-    """The first rank sends two microbatches in the wrong order, which no check of the plan would let pass."""
-    if executor.rank == 0:
-        words = [str(word) for word in executor._program]
-        first, second = words.index("0SEND_F0"), words.index("0SEND_F1")
-        program = executor._program
-        program.insert(second, program.pop(first))
-    try:
-        executor.eval(vectors(0)[0])
-    except PipelineError as error:
-        expected = "received what stage 0 sent to stage 1 for microbatch 1"
-        right = executor.rank == 1 and error.word == "1RECV_F0" and expected in str(error)
-        return [] if right else [str(error)]
-    return ["accepted"] if executor.rank == 1 else []
 
 
 def check_replicas(progress: Progress) -> dict[str, list[str]]:
@@ -469,3 +452,20 @@ def other_plans(directory: str) -> None:
     Path(directory, f"{rank}.json").write_text(json.dumps(text), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def swapped_messages(directory: str) -> None:
+    """Run on two ranks: the first sends two microbatches in the wrong order, which no check of a plan lets pass."""
+    progress = Progress()
+    with joined_group(int(os.environ["RANK"]), 2, 20.0, progress):
+        executor = PipelineExecutor(
+            plan_of(2), lambda i: seeded(i, Dense), nn.functional.mse_loss, labelled=True, progress=progress
+        )
+        words = [str(word) for word in executor._program]
+        if executor.rank == 0:
+            executor._program.insert(words.index("0SEND_F1"), executor._program.pop(words.index("0SEND_F0")))
+        try:
+            executor.step(*vectors(0))
+        except PipelineError as error:
+            Path(directory, f"{executor.rank}.txt").write_text(str(error), encoding="utf-8")
+            raise

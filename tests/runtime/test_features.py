@@ -26,3 +26,12 @@ def test_a_rank_with_another_plan_is_found_by_every_rank(tmp_path):
     for rank in range(3):
         said = json.loads((tmp_path / f"{rank}.json").read_text())
         assert said == "rank 2 has another plan than rank 0; give every rank the same file"
+
+
+@pytest.mark.timeout(100)
+def test_a_label_finds_a_message_out_of_order(tmp_path):
+    run = launch_local(feature_cases.swapped_messages, 2, (str(tmp_path),))
+    assert run.exit_codes == [1, 1]
+    said = (tmp_path / "1.txt").read_text()
+    assert said.startswith("rank 1 failed in 1RECV_F0: ")
+    assert said.endswith("1RECV_F0 received what stage 0 sent to stage 1 for microbatch 1")

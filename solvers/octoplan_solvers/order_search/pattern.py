@@ -23,6 +23,8 @@ from octoplan_solvers.staged import StagedProblem
 
 #: Bisection stops when the least period is known to this share.
 _PRECISION = 1e-3
+#: Bisection ends after so many periods that could not be decided.
+_MAX_UNDECIDED = 3
 
 
 @dataclass(frozen=True)
@@ -74,37 +76,71 @@ def solve_pattern(
     longest_s = num_microbatches * (alone_s if slowest_s is None else slowest_s)
     times = IntegerTimes.of(staged, max(8 * num_microbatches * alone_s, 1e-300)).rounded_to_nearest(staged)
     longest = times.largest_below(longest_s) + 1
-    shortest = least_period(staged, times, num_microbatches)
-    best, impossible = _bisect(staged, times, (shortest, longest), num_microbatches, effort)
+    search = _Periods(staged, times, num_microbatches, effort)
+    best = search.shortest(least_period(staged, times, num_microbatches), longest)
     if best is None:
         return None
-    offset, _ = _offsets(staged, times, best.period, num_microbatches, effort, shortest_lives=True)
-    return replace(best, offset=best.offset if offset is None else offset, period_bound=impossible + 1)
+    offset, _ = search.offsets(best.period, stop_at_first=False)
+    return replace(best, offset=best.offset if offset is None else offset)
 
 
-def _bisect(
-    staged: StagedProblem,
-    times: IntegerTimes,
-    periods: tuple[int, int],
-    num_microbatches: int,
-    effort: Effort,
-) -> tuple[Pattern | None, int]:
-    """Return the fastest pattern found within a range, and the longest period that is proved impossible.
+class _Periods:
+    """Bisection over the period."""
 
-    The shortest period is tried first, as often it is possible. One that is not decided in time counts as too
-    short, but not as proved so.
-    """
-    low, high = periods[0] - 1, periods[1] + 1
-    impossible, best, middle = low, None, periods[0]
-    while high - low > max(1, int(_PRECISION * high)) and middle < high:
-        offset, proved = _offsets(staged, times, middle, num_microbatches, effort)
-        if offset is not None:
-            best, high = Pattern(times, middle, middle, offset), middle
-        else:
-            low = middle
-            impossible = middle if proved else impossible
-        middle = (low + high) // 2
-    return best, impossible
+    def __init__(
+        self, staged: StagedProblem, times: IntegerTimes, num_microbatches: int, effort: Effort
+    ) -> None:
+        self._staged = staged
+        self._times = times
+        self._num_microbatches = num_microbatches
+        self._effort = effort
+
+    def shortest(self, least: int, longest: int) -> Pattern | None:
+        """Return the fastest pattern found in a range.
+
+        The least period is tried first, as often it is possible. One that is not decided in time counts as too
+        short, but not as proved so; after a few of these the search ends.
+        """
+        low, high, middle = least - 1, longest + 1, least
+        impossible, undecided, best = low, 0, None
+        while high - low > max(1, int(_PRECISION * high)) and middle < high and undecided < _MAX_UNDECIDED:
+            offset, proved = self.offsets(middle, stop_at_first=True)
+            if offset is not None:
+                best, high = Pattern(self._times, middle, middle, offset), middle
+            else:
+                low = middle
+                impossible = middle if proved else impossible
+                undecided += not proved
+            middle = (low + high) // 2
+        return None if best is None else replace(best, period_bound=impossible + 1)
+
+    def offsets(self, period: int, *, stop_at_first: bool) -> tuple[IntArray | None, bool]:
+        """Return offsets for a period, or None, and then whether it is proved that there are none.
+
+        The objective keeps lives short. It leads to solutions that fit into memory even where any would do.
+        """
+        model = cp_model.CpModel()
+        duration = self._times.duration[:, _kinds(self._staged)]
+        variables = add_pattern_variables(
+            model, self._staged, self._times, duration, period, self._num_microbatches
+        )
+        _ranks_and_links_do_one_thing_at_a_time(model, variables)
+        _data_and_order(model, variables)
+        add_pattern_memory(model, variables)
+        _minimise_lives(model, variables)
+        solver = configured(self._effort)
+        solver.parameters.stop_after_first_solution = stop_at_first
+        solver.parameters.linearization_level = 2
+        status = solver.solve(model)
+        assert status != cp_model.MODEL_INVALID, model.validate()
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None, status == cp_model.INFEASIBLE
+        offset = np.zeros(
+            (self._staged.num_stages, variables.num_kinds, self._num_microbatches), dtype=np.int64
+        )
+        for op, start in variables.start.items():
+            offset[op] = solver.value(start)
+        return offset, False
 
 
 def least_period(staged: StagedProblem, times: IntegerTimes, num_microbatches: int) -> int:
@@ -125,36 +161,6 @@ def least_seconds_per_microbatch(staged: StagedProblem) -> float:
 
 def _kinds(staged: StagedProblem) -> list[int]:
     return [FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT] if staged.split_backward else [FORWARD, BACKWARD]
-
-
-def _offsets(
-    staged: StagedProblem,
-    times: IntegerTimes,
-    period: int,
-    num_microbatches: int,
-    effort: Effort,
-    *,
-    shortest_lives: bool = False,
-) -> tuple[IntArray | None, bool]:
-    """Return offsets for a period, or None, and then whether it is proved that there are none."""
-    model = cp_model.CpModel()
-    duration = times.duration[:, _kinds(staged)]
-    variables = add_pattern_variables(model, staged, times, duration, period, num_microbatches)
-    _ranks_and_links_do_one_thing_at_a_time(model, variables)
-    _data_and_order(model, variables)
-    add_pattern_memory(model, variables)
-    if shortest_lives:
-        _minimise_lives(model, variables)
-    solver = configured(effort)
-    status = solver.solve(model)
-    assert status != cp_model.MODEL_INVALID, model.validate()
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None, status == cp_model.INFEASIBLE
-    shape = staged.num_stages, variables.num_kinds, num_microbatches
-    offset = np.zeros(shape, dtype=np.int64)
-    for op, start in variables.start.items():
-        offset[op] = solver.value(start)
-    return offset, False
 
 
 def _minimise_lives(model: cp_model.CpModel, variables: PatternVariables) -> None:

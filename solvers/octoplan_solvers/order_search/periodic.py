@@ -8,9 +8,11 @@ are written down in full and simulated.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -36,8 +38,8 @@ from octoplan_solvers.order_search.result import Evaluate, OrderResult, is_bette
 from octoplan_solvers.staged import StagedProblem
 
 SOLVER = "periodic"
-#: Repetitions may have any number of microbatches that divides this.
-_UNIT = 12
+#: A repetition has at most so many microbatches.
+_LARGEST_UNIT = 12
 #: Sizes of the unit for which patterns are solved.
 _PATTERN_SIZES = (1, 2, 3)
 #: Candidates that are simulated in full: in all, and at most so many that keep the limits.
@@ -46,11 +48,11 @@ _MAX_TRIED, _MAX_FITTING = 12, 3
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An order for few microbatches that can be drawn out, or a pattern; and what it promises."""
+    """How to build an order, the makespan that it promises, and its seconds per microbatch in the long run."""
 
-    source: Repetition | Pattern
+    build: Callable[[], Order | None]
     makespan_s: float
-    seconds_per_microbatch: float
+    rate_s: float
 
 
 def periodic_order(
@@ -70,8 +72,8 @@ def periodic_order(
     policy_evaluations:
         List schedules to try besides those of the portfolio.
     effort_s:
-        CP-SAT's deterministic seconds for each pattern model (there are about ten for each size of the unit). Patterns
-        are solved only if no list schedule keeps the busiest rank busy.
+        CP-SAT's deterministic seconds for each pattern model (about ten for each size of the unit). Patterns are
+        solved only if no list schedule keeps the busiest rank busy.
 
     Returns
     -------
@@ -79,38 +81,38 @@ def periodic_order(
         ``feasible``, or ``unknown`` if nothing was found that keeps the limits. There is no bound.
     """
     began = time.monotonic()
-    few = _few_microbatches(staged)
+    few = replace(staged, num_microbatches=min(staged.num_microbatches, max(48, 6 * staged.num_stages)))
     candidates = list(_from_list_schedules(staged, few, policy_evaluations, seed))
-    candidates += _from_patterns(staged, few, candidates, Effort(effort_s, seed, 1, deterministic=True))
-    best: Order | None = None
-    best_s: float | None = None
+    effort = Effort(effort_s, seed, num_workers=1, deterministic=True)
+    candidates += _from_patterns(staged, few, candidates, effort)
+    best: tuple[Order, float] | None = None
     trace: list[tuple[float, float | None, float | None]] = []
-    fitting = 0
-    for candidate in sorted(candidates, key=lambda one: one.makespan_s)[:_MAX_TRIED]:
-        order = _in_full(staged, candidate.source)
-        makespan_s = evaluate(order)
-        fitting += makespan_s is not None
-        if is_better(makespan_s, best_s):
-            best, best_s = order, makespan_s
-            trace.append((time.monotonic() - began, best_s, None))
-        if fitting == _MAX_FITTING:
-            break
+    for order, makespan_s in _in_full(candidates, evaluate):
+        if best is None or is_better(makespan_s, best[1]):
+            best = order, makespan_s
+            trace.append((time.monotonic() - began, makespan_s, None))
     return OrderResult(
         status="unknown" if best is None else "feasible",
         solver=SOLVER,
         seed=seed,
         seconds=time.monotonic() - began,
-        objective_s=best_s,
-        order=best,
+        objective_s=best[1] if best else None,
+        order=best[0] if best else None,
         trace=tuple(trace),
     )
 
 
-def _few_microbatches(staged: StagedProblem) -> StagedProblem:
-    """Return the problem with enough microbatches to fill the pipeline several times over, if it has more."""
-    enough = max(4 * _UNIT, 6 * staged.num_stages)
-    more = staged.num_microbatches - enough
-    return staged if more <= 0 else replace(staged, num_microbatches=enough + more % _UNIT)
+def _in_full(candidates: list[_Candidate], evaluate: Evaluate) -> Iterator[tuple[Order, float]]:
+    """Write down and simulate what promises most, until a few orders have kept the limits."""
+    fitting = 0
+    for candidate in sorted(candidates, key=lambda one: one.makespan_s)[:_MAX_TRIED]:
+        order = candidate.build()
+        makespan_s = None if order is None else evaluate(order)
+        if order is not None and makespan_s is not None:
+            yield order, makespan_s
+            fitting += 1
+        if fitting == _MAX_FITTING:
+            return
 
 
 def _from_list_schedules(
@@ -120,18 +122,15 @@ def _from_list_schedules(
 
     Where memory is ample, list scheduling puts W off for as long as there is any, and nothing repeats.
     """
-    schedulers = []
-    for problem in (few, *(_with_room_for(few, room) for room in _rooms(few))):
+    for room in (None, *_rooms(few)):
+        rules = [rule.on(few) for rule in portfolio(few)]
         try:
-            schedulers.append(ListScheduler(problem))
+            if room is None:
+                rules.append(improve_policy(ListScheduler(few), evaluations=policy_evaluations, seed=seed)[0])
+            for policy in rules:
+                yield from _listed(staged, few, policy, room)
         except MemoryTooSmallError:
             continue
-    for scheduler in schedulers:
-        for rule in portfolio(scheduler.staged):
-            yield from _repetitions(staged, few, scheduler, rule.on(few))
-    if schedulers:
-        improved, _ = improve_policy(schedulers[0], evaluations=policy_evaluations, seed=seed)
-        yield from _repetitions(staged, few, schedulers[0], improved)
 
 
 def _rooms(staged: StagedProblem) -> tuple[int, ...]:
@@ -139,52 +138,78 @@ def _rooms(staged: StagedProblem) -> tuple[int, ...]:
     return staged.num_ranks, 2 * staged.num_ranks - 1, 3 * staged.num_ranks
 
 
+def _listed(
+    staged: StagedProblem, few: StagedProblem, policy: Policy, room: int | None = None
+) -> Iterator[_Candidate]:
+    """The list schedule of a few microbatches, drawn out to all of them."""
+    order = _list_schedule(few, policy, room)
+    if not keeps_limits_without_transfers(few, order):
+        return
+    if few.num_microbatches == staged.num_microbatches:
+        yield _Candidate(lambda: order, float(time_seconds(few, order).makespan), math.inf)
+        return
+    for repetition in find_repetitions(few, order, _LARGEST_UNIT):
+        yield _Candidate(
+            partial(_draw_out, staged, few, policy, room, repetition),
+            repetition.makespan_for(staged.num_microbatches),
+            repetition.seconds_per_microbatch,
+        )
+
+
+def _list_schedule(staged: StagedProblem, policy: Policy, room: int | None) -> Order:
+    problem = staged if room is None else _with_room_for(staged, room)
+    return ListScheduler(problem).schedule(policy).order
+
+
+def _draw_out(
+    staged: StagedProblem, few: StagedProblem, policy: Policy, room: int | None, repetition: Repetition
+) -> Order | None:
+    """Repeat; where it does not come out even, repeat a schedule of a few more microbatches."""
+    unit = repetition.num_microbatches
+    rest = (staged.num_microbatches - few.num_microbatches) % unit
+    if rest == 0:
+        return repeat(repetition, staged.num_microbatches)
+    more = replace(few, num_microbatches=few.num_microbatches + rest)
+    for other in find_repetitions(more, _list_schedule(more, policy, room), _LARGEST_UNIT):
+        if other.num_microbatches == unit:
+            return repeat(other, staged.num_microbatches)
+    return None
+
+
 def _with_room_for(staged: StagedProblem, num_microbatches: int) -> StagedProblem:
     """Return the problem with memory for so many microbatches on every rank, and nothing else that takes any."""
-    stages, edges = np.zeros(staged.num_stages), np.zeros(len(staged.edge_bytes))
+    zero, num_stages = np.zeros(staged.num_stages), np.zeros(staged.num_ranks)
+    np.add.at(num_stages, staged.stage_rank, 1.0)
     return replace(
         staged,
         activation_bytes=np.ones(staged.num_stages),
-        freed_at_input_bytes=stages,
-        stash_bytes=stages,
-        workspace_bytes=stages,
-        edge_bytes=edges,
+        freed_at_input_bytes=zero,
+        stash_bytes=zero,
+        workspace_bytes=zero,
+        edge_bytes=np.zeros(len(staged.edge_bytes)),
         state_bytes=np.zeros(staged.num_ranks),
-        memory_limit_bytes=np.bincount(staged.stage_rank, minlength=staged.num_ranks)
-        * float(num_microbatches),
+        memory_limit_bytes=num_stages * num_microbatches,
     )
-
-
-def _repetitions(
-    staged: StagedProblem, few: StagedProblem, scheduler: ListScheduler, policy: Policy
-) -> Iterator[_Candidate]:
-    order = scheduler.schedule(policy).order
-    if not keeps_limits_without_transfers(few, order):
-        return
-    for repetition in find_repetitions(few, order, _UNIT):
-        makespan_s = repetition.makespan_for(staged.num_microbatches)
-        yield _Candidate(repetition, makespan_s, repetition.seconds_per_microbatch)
 
 
 def _from_patterns(
     staged: StagedProblem, few: StagedProblem, known: list[_Candidate], effort: Effort
 ) -> Iterator[_Candidate]:
     """Patterns that are faster than all that is known, and list schedules that follow them."""
-    fastest_s = min((candidate.seconds_per_microbatch for candidate in known), default=None)
-    if fastest_s is not None and fastest_s <= least_seconds_per_microbatch(few) * (1 + 1e-6):
+    fastest_s = min((candidate.rate_s for candidate in known), default=math.inf)
+    if fastest_s <= least_seconds_per_microbatch(few) * (1 + 1e-6):
         return
     for size in _PATTERN_SIZES:
-        pattern = solve_pattern(few, size, effort, slowest_s=fastest_s)
+        pattern = solve_pattern(few, size, effort, slowest_s=fastest_s if math.isfinite(fastest_s) else None)
         if pattern is None:
             continue
-        rate = pattern.seconds_per_microbatch
+        rate_s = pattern.seconds_per_microbatch
         makespan_s = float(time_seconds(few, unroll(few, pattern)).makespan)
         more = staged.num_microbatches - few.num_microbatches
-        yield _Candidate(pattern, makespan_s + more * rate, rate)
+        yield _Candidate(partial(unroll, staged, pattern), makespan_s + more * rate_s, rate_s)
         with contextlib.suppress(MemoryTooSmallError):
-            scheduler = ListScheduler(few)
             for wait in (0.0, 0.3, 1.0):
-                yield from _repetitions(staged, few, scheduler, pattern_policy(few, pattern, wait))
+                yield from _listed(staged, few, pattern_policy(few, pattern, wait))
 
 
 def pattern_policy(staged: StagedProblem, pattern: Pattern, wait: float) -> Policy:
@@ -194,9 +219,3 @@ def pattern_policy(staged: StagedProblem, pattern: Pattern, wait: float) -> Poli
     start = pattern.offset.mean(axis=2) / pattern.period * pattern.num_microbatches
     bias[:, : start.shape[1]] = start
     return base.with_bias(bias)
-
-
-def _in_full(staged: StagedProblem, source: Repetition | Pattern) -> Order:
-    if isinstance(source, Pattern):
-        return unroll(staged, source)
-    return repeat(source, staged.num_microbatches)

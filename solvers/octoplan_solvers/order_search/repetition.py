@@ -39,24 +39,25 @@ class Repetition:
         return self.makespan_s + more * self.seconds_per_microbatch
 
 
-def find_repetitions(staged: StagedProblem, order: Order, unit: int) -> list[Repetition]:
-    """Return repetitions of an order for ``staged.num_microbatches``, the fastest of each size.
+def find_repetitions(staged: StagedProblem, order: Order, largest: int) -> list[Repetition]:
+    """Return the fastest repetition of one microbatch, of two, and so on, if faster than all smaller ones.
 
     Parameters
     ----------
-    unit:
-        A repetition's number of microbatches must divide this.
+    order:
+        For ``staged.num_microbatches``.
+    largest:
+        Most microbatches of a repetition.
     """
     timing = time_seconds(staged, order)
+    instants = timing.start[0, 0]
     start = timing.start[op_indices(order.ops, order.num_microbatches)]
-    pairs = _equal_states(
-        _states(order, start, timing.start[0, 0], staged.num_stages), timing.start[0, 0], unit
-    )
-    found = []
-    for first, second in pairs:
-        begin, end = (_positions(order, start, float(timing.start[0, 0, m])) for m in (first, second))
-        candidate = Repetition(order, begin, end, second - first, float(timing.makespan), 0.0)
-        found.append(_with_measured_rate(staged, candidate))
+    found: list[Repetition] = []
+    for first, second in _equal_states(_states(order, start, instants, staged.num_stages), instants, largest):
+        begin, end = (_positions(order, start, float(instants[m])) for m in (first, second))
+        candidate = _with_measured_rate(staged, Repetition(order, begin, end, second - first, 0.0, 0.0))
+        if not found or candidate.seconds_per_microbatch < found[-1].seconds_per_microbatch * (1 - 1e-9):
+            found.append(candidate)
     return found
 
 
@@ -78,15 +79,18 @@ def _states(order: Order, start: FloatArray, instants: FloatArray, num_stages: i
     return np.stack([forward - begun, apart + together - begun, apart - weight], axis=2)
 
 
-def _equal_states(states: IntArray, instants: FloatArray, unit: int) -> list[tuple[int, int]]:
-    """Return pairs of first-stage forwards with equal states: of each allowed distance the fastest."""
+def _equal_states(states: IntArray, instants: FloatArray, largest: int) -> list[tuple[int, int]]:
+    """Return pairs of first-stage forwards with equal states: of each distance the fastest, if faster per microbatch."""
     _, label = np.unique(states.reshape(len(states), -1), axis=0, return_inverse=True)
     label = label.reshape(-1)
-    pairs = []
-    for size in (size for size in range(1, min(unit, len(states) - 1) + 1) if unit % size == 0):
+    pairs: list[tuple[int, int]] = []
+    fastest = np.inf
+    for size in range(1, min(largest, len(states) - 1) + 1):
         begins = np.flatnonzero(label[:-size] == label[size:])
-        if len(begins):
-            begin = int(begins[np.argmin((instants[size:] - instants[:-size])[begins])])
+        taken = (instants[size:] - instants[:-size])[begins] / size
+        if len(begins) and taken.min() < fastest * (1 - 1e-9):
+            begin = int(begins[np.argmin(taken)])
+            fastest = float(taken.min())
             pairs.append((begin, begin + size))
     return pairs
 
