@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from octoplan_runtime.board import Board
 from octoplan_runtime.clocks import clock_offset_s
@@ -57,7 +58,8 @@ def joined_group(rank: int, world_size: int, timeout_s: float, progress: Progres
     # A little longer than the watchdog's patience: it knows where the other ranks are, gloo does not.
     patience = timedelta(seconds=timeout_s + 10.0)
     try:
-        dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=patience)
+        store = _store_of_this_attempt(rank, world_size, patience)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=patience)
         board = Board.connect(timeout_s)
     except Exception as error:
         leave(rank, progress.word, f"rank {rank} failed in {progress.word}: {one_line(error)}")
@@ -72,6 +74,16 @@ def joined_group(rank: int, world_size: int, timeout_s: float, progress: Progres
         _leave_with(error, board, rank, progress)
     watchdog.stop()
     dist.destroy_process_group()
+
+
+def _store_of_this_attempt(rank: int, world_size: int, timeout: timedelta) -> Store:
+    """Return torch's store without what an earlier attempt has left in it.
+
+    After a restart torchrun's store still holds the addresses of the processes that are gone, and gloo would try to
+    connect to them.
+    """
+    store, _, _ = next(rendezvous("env://", rank, world_size, timeout=timeout))
+    return PrefixStore(f"octoplan/attempt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def _prepare_or_leave(options: RunOptions, rank: int, world_size: int) -> PreparedRun:

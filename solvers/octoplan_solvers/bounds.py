@@ -92,15 +92,15 @@ def work_and_filling(problem: PipelineProblem) -> float:
         return 0.0
     ranks = np.arange(problem.num_ranks)
     before = np.concatenate([[0.0], np.cumsum(problem.forward_s[0])])[ranks]
-    idle = before + ranks * (_least_latency(problem) + problem.op_overhead_s.min())
+    idle = before + ranks * (least_latency(problem) + problem.op_overhead_s.min())
     if not problem.split_backward:
         backward = problem.backward_input_s[0] + problem.backward_weight_s[0]
         after = np.concatenate([[0.0], np.cumsum(backward)])[ranks]
-        idle = idle + after + ranks * (_least_latency(problem) + problem.op_overhead_s.min())
+        idle = idle + after + ranks * (least_latency(problem) + problem.op_overhead_s.min())
     return work_per_rank(problem) + float(idle.sum()) / problem.num_ranks
 
 
-def _least_latency(problem: PipelineProblem) -> float:
+def least_latency(problem: PipelineProblem) -> float:
     between = ~np.eye(problem.num_ranks, dtype=bool)
     return float(problem.latency_s[between].min()) if between.any() else 0.0
 
@@ -114,7 +114,7 @@ def one_microbatch(problem: PipelineProblem) -> float:
     chain = problem.forward_s.min(axis=0).sum() + problem.backward_input_s.min(axis=0).sum()
     last = float(problem.backward_weight_s[:, 0].min())
     overhead = 2 * problem.op_overhead_s.sum()
-    transfers = 2 * (problem.num_ranks - 1) * _least_latency(problem)
+    transfers = 2 * (problem.num_ranks - 1) * least_latency(problem)
     return float(chain + last + overhead + transfers)
 
 

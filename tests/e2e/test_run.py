@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from octoplan_runtime.__main__ import main
-from octoplan_schemas import save
+from octoplan_schemas import Cluster, load, save
 from tests.e2e import workloads
 from tests.runtime import plans
-from tests.runtime.test_miniature import model_of
+from tests.runtime.test_miniature import model_of, tied_model
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ["embedding", "mamba2", "attention", "moe", "lm_head"]
@@ -62,6 +62,71 @@ def test_a_miniature_trains_three_steps_and_its_gradients_match(tmp_path, model_
     result = run(plan_file(tmp_path, 3), "--model", model_file, "--steps", 3, "--verify")
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "gradients match"), result.stderr
     assert "warning: " in result.stderr, "the plan names no model"
+
+
+def test_tied_embedding_and_head_train_as_in_a_single_process(tmp_path, capsys):
+    path = tmp_path / "tied.json"
+    save(path, tied_model(KINDS, (0, 4)))
+    options = ("--model", path, "--steps", 3, "--dtype", "float64", "--verify")
+    code, output = run_here(capsys, plan_file(tmp_path, 3), *options)
+    assert (code, output.splitlines()[-1]) == (0, "gradients match")
+
+
+def costed_plan_file(tmp_path, seconds=0.01):
+    """A plan of two ranks that records what its stages and its link cost."""
+    path = plan_file(tmp_path)
+    document = json.loads(path.read_text())
+    times = {"forward_s": seconds, "backward_input_s": seconds, "backward_weight_s": seconds}
+    sizes = ("activation_bytes", "retained_bytes", "weight_stash_bytes", "workspace_bytes")
+    cost = {**times, "backward_s": 2 * seconds, **dict.fromkeys(sizes, 0)}
+    link = {"from": 0, "to": 1, "bytes": 1, "transfer_s": [seconds / 2] * 2, "latency_s": [seconds / 4] * 2}
+    document["predicted"].update(stages=[cost, cost], edges=[link])
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_emulated_devices_take_at_least_the_predicted_time_and_leave_a_trace(tmp_path, capsys):
+    path, trace = costed_plan_file(tmp_path), tmp_path / "trace.json"
+    code, output = run_here(
+        capsys, path, "--emulate", "--scale", "2", "--trace", trace, "--json", "--timeline"
+    )
+    assert code == 0
+    report = json.loads(output)
+    # F, F, and from then on the second rank is never idle; the first rank waits for the last gradient.
+    assert report["scale"] == 2
+    assert report["predicted_makespan_s"] == pytest.approx(0.02 * (1 + 0.75 + 3 * 4 + 0.75 + 1), rel=0.2)
+    assert report["measured_makespan_s"] >= 0.98 * report["predicted_makespan_s"]
+    assert sorted(report["kinds"]) == ["F", "I", "SEND_B", "SEND_F", "W"]
+    assert report["kinds"]["F"]["count"] == 8
+    assert report["kinds"]["F"]["measured_s"] >= 0.02
+    assert report["kinds"]["SEND_F"]["predicted_s"] == pytest.approx(0.015)
+    assert report["kinds"]["SEND_F"]["measured_s"] >= 0.015
+    document = json.loads(trace.read_text())
+    assert document["format"] == "octoplan.trace/1"
+    assert {word for _, word, *_ in document["ops"]} == {
+        word for program in json.loads(path.read_text())["programs"] for word in program if "RECV" not in word
+    }
+    starts = {(rank, word): start for rank, word, start, _ in document["ops"]}
+    ends = {(rank, word): end for rank, word, _, end in document["ops"]}
+    assert min(starts.values()) == 0
+    for microbatch in range(4):
+        arrival = ends[0, f"0SEND_F{microbatch}"]
+        assert starts[0, f"0SEND_F{microbatch}"] + 0.015 <= arrival
+        assert ends[0, f"0F{microbatch}"] + 0.015 <= starts[1, f"1F{microbatch}"]
+
+
+def test_calibration_writes_a_cluster_that_joins_the_prediction(tmp_path, capsys):
+    path, cluster = costed_plan_file(tmp_path), tmp_path / "machine.json"
+    code, output = run_here(capsys, path, "--calibrate", cluster)
+    assert (code, output) == (0, "")
+    machine = load(cluster, Cluster)
+    overhead_s = machine.device_types["cpu"].op_overhead_s
+    assert machine.num_ranks == 2
+    assert 0 < overhead_s < 0.1
+    _, output = run_here(capsys, path, "--emulate", "--cluster", cluster, "--json")
+    kinds = json.loads(output)["kinds"]
+    assert kinds["F"]["predicted_s"] == pytest.approx(0.01 + overhead_s)
+    assert kinds["SEND_F"]["predicted_s"] == pytest.approx(0.0075 + machine.links.intra_node.latency_s)
 
 
 def test_json_reports_the_contracts_fields_and_a_timeline_of_every_word(tmp_path, model_file, capsys):
@@ -239,6 +304,12 @@ def test_a_broken_program_is_refused(tmp_path, model_file, capsys, change, expec
         (("--layers", "tests.e2e.workloads:broken"), "tests.e2e.workloads:broken raised KeyError: 'no data'"),
         (("--timeout", "0"), "--timeout: 0 must be above 0 seconds"),
         (("--steps", "0"), "--steps: 0 must be at least 1"),
+        (("--emulate",), "predicted.stages: the plan does not record what its stages cost"),
+        (("--emulate", "--verify"), "--verify: emulated devices compute nothing"),
+        (
+            ("--model", "x", "--trace", "/no/such/folder/t.json"),
+            "--trace: /no/such/folder/t.json cannot be written",
+        ),
     ],
 )
 def test_nothing_to_train_is_refused(tmp_path, capsys, options, expected):

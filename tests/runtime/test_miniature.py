@@ -151,3 +151,23 @@ def test_a_model_without_embedding_and_head_gets_vectors_and_classes_by_width():
     _, output, loss = run(build_miniature(model_of(["mamba2", "mlp"]), 1), torch.float64)
     assert output.shape[-1] == SIZE.width
     assert loss.isfinite()
+
+
+def tied_model(kinds, *groups):
+    document = model_of(kinds).to_document()
+    names = [layer["name"] for layer in document["layers"]]
+    return ModelGraph.from_document({**document, "tied": [[names[i] for i in group] for group in groups]})
+
+
+def test_an_embedding_and_a_head_share_the_vocabulary_and_equal_blocks_share_everything():
+    kinds = ["embedding", "mlp", "attention", "mlp", "lm_head"]
+    workload = build_miniature(tied_model(kinds, (4, 0), (1, 3), (1, 2)), 2)
+    assert workload.tied[0] == ("layers.0.table.weight", "layers.4.project.weight")
+    expected = [(f"layers.1.{name}", f"layers.3.{name}") for name, _ in workload.layer(1).named_parameters()]
+    assert list(workload.tied[1:]) == expected, "an MLP and an attention have nothing in common"
+    for names in workload.tied:
+        shapes = {
+            workload.layer(int(name.split(".")[1])).get_parameter(name.split(".", 2)[2]).shape
+            for name in names
+        }
+        assert len(shapes) == 1

@@ -42,8 +42,8 @@ def build_miniature(
     Parameters
     ----------
     model:
-        Only the layers' kinds and the skip edges are used. An unknown kind becomes an MLP, and so does an
-        embedding that is not the first layer or a head that is not the last: a hidden state reaches them.
+        Only the layers' kinds, the skip edges and the tied groups are used. An unknown kind becomes an MLP, and so
+        does an embedding that is not the first layer or a head that is not the last: a hidden state reaches them.
     num_microbatches:
         Microbatches of a batch.
     seed:
@@ -68,7 +68,7 @@ def build_miniature(
             return tokens, tokens.roll(-1, dims=1)
         return torch.randn(*shape, chosen.width, generator=generator), tokens
 
-    return Workload(len(kinds), layer, next_token_loss, batch, tuple(model_skips(model)))
+    return Workload(len(kinds), layer, next_token_loss, batch, tuple(model_skips(model)), _tied(model, kinds))
 
 
 def build_layer(kind: str, size: MiniatureSize) -> nn.Module:
@@ -104,6 +104,33 @@ def _kind_at(kinds: list[str], index: int) -> str:
     kind = kinds[index]
     misplaced = (kind == "embedding" and index != 0) or (kind == "lm_head" and index != len(kinds) - 1)
     return "mlp" if misplaced else kind
+
+
+#: The parameter of a kind that has one row per token; an embedding and a head share it.
+_VOCABULARY = {"embedding": "table.weight", "lm_head": "project.weight"}
+
+
+def _tied(model: ModelGraph, kinds: list[str]) -> tuple[tuple[str, ...], ...]:
+    """Name the parameters that tied layers share: the vocabulary's table, or all that layers of one kind have."""
+    index = model.layer_index()
+    groups: list[tuple[str, ...]] = []
+    for names in model.tied:
+        layers = sorted({index[name] for name in names})
+        group_kinds = [_kind_at(kinds, layer) for layer in layers]
+        if all(kind in _VOCABULARY for kind in group_kinds):
+            groups.append(
+                tuple(
+                    f"layers.{layer}.{_VOCABULARY[kind]}"
+                    for layer, kind in zip(layers, group_kinds, strict=True)
+                )
+            )
+        elif len(set(group_kinds)) == 1:
+            with torch.device("meta"):
+                parameters = [
+                    name for name, _ in build_layer(group_kinds[0], MiniatureSize()).named_parameters()
+                ]
+            groups += [tuple(f"layers.{layer}.{name}" for layer in layers) for name in parameters]
+    return tuple(group for group in groups if len(group) > 1)
 
 
 def _attention(size: MiniatureSize) -> Attention:

@@ -61,7 +61,7 @@ def periodic_order(
     *,
     seed: int = 0,
     policy_evaluations: int = 200,
-    effort_s: float = 1.0,
+    effort_s: float = 0.5,
 ) -> OrderResult:
     """Build an order from a repeating part. The same arguments give the same order.
 
@@ -81,10 +81,14 @@ def periodic_order(
         ``feasible``, or ``unknown`` if nothing was found that keeps the limits. There is no bound.
     """
     began = time.monotonic()
-    few = replace(staged, num_microbatches=min(staged.num_microbatches, max(48, 6 * staged.num_stages)))
-    candidates = list(_from_list_schedules(staged, few, policy_evaluations, seed))
-    effort = Effort(effort_s, seed, num_workers=1, deterministic=True)
-    candidates += _from_patterns(staged, few, candidates, effort)
+    candidates: list[_Candidate] = []
+    for few in _problems_of_few_microbatches(staged):
+        candidates += _from_list_schedules(staged, few, policy_evaluations, seed)
+        if _keeps_busy(staged, candidates):
+            break
+    else:
+        effort = Effort(effort_s, seed, num_workers=1, deterministic=True)
+        candidates += _from_patterns(staged, few, candidates, effort)
     best: tuple[Order, float] | None = None
     trace: list[tuple[float, float | None, float | None]] = []
     for order, makespan_s in _in_full(candidates, evaluate):
@@ -100,6 +104,21 @@ def periodic_order(
         order=best[0] if best else None,
         trace=tuple(trace),
     )
+
+
+def _problems_of_few_microbatches(staged: StagedProblem) -> Iterator[StagedProblem]:
+    """First enough to fill the pipeline several times over, then more, as some list schedules settle slowly."""
+    enough = max(48, 6 * staged.num_stages)
+    for number in (enough, 3 * enough):
+        yield replace(staged, num_microbatches=min(staged.num_microbatches, number))
+        if number >= staged.num_microbatches:
+            return
+
+
+def _keeps_busy(staged: StagedProblem, candidates: list[_Candidate]) -> bool:
+    """Tell whether some candidate keeps the busiest rank (or link) busy all the time."""
+    fastest_s = min((candidate.rate_s for candidate in candidates), default=math.inf)
+    return fastest_s <= least_seconds_per_microbatch(staged) * (1 + 1e-6)
 
 
 def _in_full(candidates: list[_Candidate], evaluate: Evaluate) -> Iterator[tuple[Order, float]]:
@@ -197,8 +216,6 @@ def _from_patterns(
 ) -> Iterator[_Candidate]:
     """Patterns that are faster than all that is known, and list schedules that follow them."""
     fastest_s = min((candidate.rate_s for candidate in known), default=math.inf)
-    if fastest_s <= least_seconds_per_microbatch(few) * (1 + 1e-6):
-        return
     for size in _PATTERN_SIZES:
         pattern = solve_pattern(few, size, effort, slowest_s=fastest_s if math.isfinite(fastest_s) else None)
         if pattern is None:

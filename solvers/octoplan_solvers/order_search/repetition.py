@@ -80,18 +80,18 @@ def _states(order: Order, start: FloatArray, instants: FloatArray, num_stages: i
 
 
 def _equal_states(states: IntArray, instants: FloatArray, largest: int) -> list[tuple[int, int]]:
-    """Return pairs of first-stage forwards with equal states: of each distance the fastest, if faster per microbatch."""
+    """Return pairs of first-stage forwards with equal states: of each distance the fastest, and one in the middle.
+
+    A fast one may owe that to the filling of the pipeline; only repeating it tells.
+    """
     _, label = np.unique(states.reshape(len(states), -1), axis=0, return_inverse=True)
     label = label.reshape(-1)
     pairs: list[tuple[int, int]] = []
-    fastest = np.inf
     for size in range(1, min(largest, len(states) - 1) + 1):
         begins = np.flatnonzero(label[:-size] == label[size:])
-        taken = (instants[size:] - instants[:-size])[begins] / size
-        if len(begins) and taken.min() < fastest * (1 - 1e-9):
-            begin = int(begins[np.argmin(taken)])
-            fastest = float(taken.min())
-            pairs.append((begin, begin + size))
+        if len(begins):
+            fastest = int(begins[np.argmin((instants[size:] - instants[:-size])[begins])])
+            pairs += [(begin, begin + size) for begin in sorted({fastest, int(begins[len(begins) // 2])})]
     return pairs
 
 
