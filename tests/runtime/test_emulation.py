@@ -32,7 +32,8 @@ def costed(plan: Plan, rng: random.Random, skips=()) -> Plan:
         if plan.stages[a].rank != plan.stages[b].rank:
             busy, latency = ([rng.uniform(0, 0.5), rng.uniform(0, 0.5)] for _ in range(2))
             edges.append({"from": a, "to": b, "bytes": 1, "transfer_s": busy, "latency_s": latency})
-    document["predicted"] = {**document["predicted"], "stages": stages, "edges": edges}
+    ranks = [{"busy_s": 0, "peak_bytes": 0, "state_bytes": 0}] * plan.num_ranks
+    document["predicted"] = {**document["predicted"], "stages": stages, "edges": edges, "ranks": ranks}
     return Plan.from_document(document)
 
 

@@ -43,6 +43,8 @@ def test_tails_leave_the_simulator_s_slack(seed: int) -> None:
 
 def test_an_order_that_waits_on_itself_is_refused() -> None:
     staged = equal_sizes_problem(1, 2, 9)
-    order = Order.from_lists([[(0, "I", 0), (0, "F", 0), (0, "F", 1), (0, "I", 1), (0, "W", 0), (0, "W", 1)]], 2)
+    order = Order.from_lists(
+        [[(0, "I", 0), (0, "F", 0), (0, "F", 1), (0, "I", 1), (0, "W", 0), (0, "W", 1)]], 2
+    )
     with pytest.raises(ValueError, match="waits on itself"):
         time_seconds(staged, order)
