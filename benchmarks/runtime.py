@@ -74,7 +74,7 @@ def compare(title: str, num_ranks: int, kind: str, repetitions: int, folder: Pat
         title=f"{title}: {model.name}, {num_ranks} ranks, 8 microbatches, median of {repetitions} steps"
     )
     for column in ("strategy", "this runtime", "torch", "ratio", "predicted", "peak here", "peak of torch"):
-        table.add_column(column, justify="left" if column == "strategy" else "right")
+        table.add_column(column, justify="left" if column == "strategy" else "right", no_wrap=True)
     for strategy in STRATEGIES:
         options = octoplan.CompileOptions(8, strategy, memory_limit="none")
         save(folder / "plan.json", octoplan.compile_plan(model, cluster, options))
@@ -280,7 +280,7 @@ def heavy_head(repetitions: int, folder: Path) -> None:
         runs.append(HeadRun(strategy, measured_s, plan.predicted.makespan_s))
     table = Table(title=f"a heavy head on 2 ranks, 8 microbatches, median of {repetitions} steps")
     for column in ("strategy", "measured", "predicted", "measured speedup", "predicted speedup"):
-        table.add_column(column, justify="left" if column == "strategy" else "right")
+        table.add_column(column, justify="left" if column == "strategy" else "right", no_wrap=True)
     for run in runs:
         ratios = (runs[0].measured_s / run.measured_s, runs[0].predicted_s / run.predicted_s)
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +45,16 @@ def excess_bytes(simulation: Simulation) -> np.ndarray:
     over = simulation.memory.peak_bytes - limit
     tolerance = np.where(np.isfinite(limit), limit * 2 * MEMORY_TOLERANCE, 0.0)
     return np.where(over > tolerance, over, 0.0)
+
+
+def confirm(staged: StagedProblem) -> Callable[[Order], float | None]:
+    """Return the exact simulation of an order as the order solvers take it: None if it breaks a limit."""
+
+    def evaluate(order: Order) -> float | None:
+        plan = run_order(staged, order)
+        return None if plan.excess_bytes().any() else plan.makespan_s
+
+    return evaluate
 
 
 def run_order(staged: StagedProblem, order: Order) -> OrderedPlan:

@@ -6,14 +6,13 @@ import math
 import time
 from collections.abc import Callable
 
-from octoplan.ordering import OrderedPlan, run_order
+from octoplan.ordering import OrderedPlan, confirm, run_order
 from octoplan_solvers.benders import Price, solve_by_benders
 from octoplan_solvers.bounds import Bound
-from octoplan_solvers.order import Order
-from octoplan_solvers.order_search.exact import solve_order
+from octoplan_solvers.order_search import solve_order
 from octoplan_solvers.placement_check import assignment_bound
 from octoplan_solvers.problem import Assignment, PipelineProblem
-from octoplan_solvers.staged import StagedProblem, build_staged
+from octoplan_solvers.staged import build_staged
 
 #: Compute ops (were every layer a stage) up to which orders are solved exactly.
 MANY_OPS = 300
@@ -57,16 +56,6 @@ def prove(
         on_progress=on_progress,
     )
     return pricer.best, Bound("benders", result.bound_s)
-
-
-def confirm(staged: StagedProblem) -> Callable[[Order], float | None]:
-    """Return the exact simulation of an order as the order solvers take it: None if it breaks a limit."""
-
-    def evaluate(order: Order) -> float | None:
-        plan = run_order(staged, order)
-        return None if plan.excess_bytes().any() else plan.makespan_s
-
-    return evaluate
 
 
 class _ExactPricer:

@@ -19,7 +19,9 @@ class ProblemArrays(NamedTuple):
     """Prefix sums over layers make any stage's totals two look-ups. ``T`` types, ``L`` layers, ``R`` ranks."""
 
     num_ranks: int
+    #: Microbatches that are scheduled, and those that are only added at the pace of the busiest rank.
     num_microbatches: int
+    extra_microbatches: int
     split: bool
     max_stages_per_rank: int
     #: ``(T, L + 1)`` prefix sums in seconds.
@@ -63,9 +65,11 @@ def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
     limit = problem.memory_limit_bytes
     may_run, no_cut, must_cut, relations = _constraint_arrays(problem)
     rule = problem.constraints.stages_per_rank
+    scheduled = scheduled_microbatches(problem)
     return ProblemArrays(
         num_ranks=problem.num_ranks,
-        num_microbatches=problem.num_microbatches,
+        num_microbatches=scheduled,
+        extra_microbatches=problem.num_microbatches - scheduled,
         split=problem.split_backward,
         max_stages_per_rank=min(problem.max_stages_per_rank, rule.max or problem.max_stages_per_rank),
         forward=_prefix(problem.forward_s),
@@ -97,6 +101,15 @@ def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
         min_stages_per_rank=rule.min,
         equal_stages=rule.equal,
     )
+
+
+def scheduled_microbatches(problem: PipelineProblem) -> int:
+    """Return how many microbatches the search schedules: with many more, a steady state is all that is added.
+
+    The makespan of all is then reckoned as that of these, plus the busiest rank's work for each of the others.
+    """
+    enough = max(48, 8 * problem.num_ranks)
+    return problem.num_microbatches if problem.num_microbatches <= 2 * enough else enough
 
 
 def _constraint_arrays(problem: PipelineProblem) -> tuple[BoolArray, BoolArray, BoolArray, IntArray]:

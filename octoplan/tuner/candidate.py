@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from octoplan.tuner.arrays import scheduled_microbatches
 from octoplan.tuner.pricing_kernel import DELTA_SIZE, FUSE, RULE_SIZE
 from octoplan_solvers.list_scheduling import (
     ListScheduler,
@@ -13,6 +14,7 @@ from octoplan_solvers.list_scheduling import (
     Policy,
     PolicyRule,
     best_of_portfolio,
+    microbatch_period,
 )
 from octoplan_solvers.ops import FloatArray, IntArray
 from octoplan_solvers.problem import Assignment, PipelineProblem
@@ -71,10 +73,13 @@ class Pricer:
         )
         self.least_short: MemoryTooSmallError | None = None
 
-    def scheduler(self, assignment: Assignment) -> ListScheduler | None:
+    def scheduler(self, assignment: Assignment, num_microbatches: int | None = None) -> ListScheduler | None:
         """Return a list scheduler, or None if one microbatch at a time does not fit."""
+        staged = build_staged(self.problem, assignment)
+        if num_microbatches is not None:
+            staged = replace(staged, num_microbatches=num_microbatches)
         try:
-            return ListScheduler(build_staged(self.problem, assignment), self._rank_max_in_flight)
+            return ListScheduler(staged, self._rank_max_in_flight)
         except MemoryTooSmallError as error:
             if self.least_short is None or error.short_bytes < self.least_short.short_bytes:
                 self.least_short = error
@@ -82,10 +87,12 @@ class Pricer:
 
     def best(self, assignment: Assignment) -> Candidate | None:
         """Return the candidate with the portfolio's best rule, or None if it does not fit."""
-        scheduler = self.scheduler(assignment)
+        scheduled = scheduled_microbatches(self.problem)
+        scheduler = self.scheduler(assignment, scheduled)
         if scheduler is None:
             return None
         rule, makespan = best_of_portfolio(scheduler)
+        makespan += (self.problem.num_microbatches - scheduled) * microbatch_period(scheduler.staged)
         cuts = np.array([0, *(end for _, end in assignment.boundaries)], dtype=np.int64)
         ranks = np.array(assignment.ranks, dtype=np.int64)
         return Candidate(cuts, ranks, rule_array(rule), np.zeros((len(ranks), DELTA_SIZE)), makespan)

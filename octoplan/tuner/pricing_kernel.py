@@ -191,13 +191,17 @@ def rule_bias(
 def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give_up_s: float) -> Any:
     """Return the makespan in seconds; infinite above ``give_up_s``, or if one microbatch does not fit.
 
+    With extra microbatches it is an estimate, as `octoplan.tuner.arrays.scheduled_microbatches` says.
+
     ``cuts`` are the ``S + 1`` ends of the stages; ``delta`` the ``(S, 4)`` biases added to the rule's, and in its last
     column 1 where a stage's backward is fused.
     """
     num_stages = len(ranks)
     num_ranks = arrays.num_ranks
     duration, activation, freed, stash, workspace = stage_totals(arrays, cuts, ranks)
-    if busiest_rank(arrays, duration, ranks) > give_up_s:
+    busiest = busiest_rank(arrays, duration, ranks)
+    extra = arrays.extra_microbatches * busiest
+    if arrays.num_microbatches * busiest + extra > give_up_s:
         return np.inf
     source, destination, size = stage_edges(arrays, cuts, num_stages)
     crosses, transfer, latency, pair, pair_source, pair_destination = edge_links(
@@ -263,18 +267,18 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
         rule[ALTERNATE],
         rule[MEMORY_BONUS],
         rule[WAIT_F:],
-        give_up_s,
+        give_up_s - extra,
     )
-    return makespan
+    return makespan + extra
 
 
 @kernel
 def busiest_rank(arrays: Any, duration: Any, ranks: Any) -> Any:
-    """Return the seconds of compute of the busiest rank: no order is shorter."""
+    """Return the busiest rank's seconds of compute per microbatch: no order is faster."""
     work = np.zeros(arrays.num_ranks)
     for stage in range(len(ranks)):
         backward = duration[stage, 3]
         if arrays.split:
             backward = min(backward, duration[stage, 1] + duration[stage, 2])
         work[ranks[stage]] += duration[stage, 0] + backward
-    return work.max() * arrays.num_microbatches
+    return work.max()

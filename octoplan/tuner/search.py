@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from octoplan.ordering import OrderedPlan, order_by_policy
+from octoplan.ordering import OrderedPlan
 from octoplan.tuner.annealing_kernel import anneal_kernel
 from octoplan.tuner.arrays import ProblemArrays, problem_arrays
 from octoplan.tuner.budget import Budget
 from octoplan.tuner.candidate import Candidate, Pricer
 from octoplan.tuner.elite import Elite
+from octoplan.tuner.finish import finish
 from octoplan_solvers.problem import Assignment
 
 NUM_CHAINS = 2
@@ -37,12 +38,12 @@ class Generation:
     partition_share: float
 
 
-#: Wide first, then from the elite at lower temperatures, at last the order's policy alone.
+#: Wide first, then from the elite at lower temperatures, then the order's policy alone. The rest is for `finish`.
 _GENERATIONS = (
-    Generation(0.35, 0.004, 0.0003, 0.25, 0.40),
-    Generation(0.70, 0.002, 0.0001, 0.30, 0.40),
-    Generation(0.92, 0.001, 0.00003, 0.40, 0.35),
-    Generation(1.00, 0.0005, 0.00001, 1.00, 0.00),
+    Generation(0.30, 0.004, 0.0003, 0.25, 0.40),
+    Generation(0.62, 0.002, 0.0001, 0.30, 0.40),
+    Generation(0.83, 0.001, 0.00003, 0.40, 0.35),
+    Generation(0.90, 0.0005, 0.00001, 1.00, 0.00),
 )
 
 
@@ -94,7 +95,7 @@ def search(
     for number, generation in enumerate(_GENERATIONS):
         if budget.spent() < generation.until and elite.best_makespan_s > good_enough_s:
             _run_generation(arrays, elite, budget, generation, seed + 1000 * number, good_enough_s, offer)
-    return _best_plan(pricer, elite)
+    return finish(pricer, elite, budget, seed=seed, good_enough_s=good_enough_s)
 
 
 @dataclass
@@ -173,16 +174,3 @@ def _run_chunk(
 
 def _dimension(chain: _Chain) -> str:
     return _DIMENSIONS[max(range(3), key=lambda index: chain.improved[index])]
-
-
-def _best_plan(pricer: Pricer, elite: Elite) -> OrderedPlan | None:
-    """Build the exact plan of every elite member, and take the shortest that fits."""
-    best: OrderedPlan | None = None
-    for member in elite.members:
-        scheduler = pricer.scheduler(member.assignment)
-        if scheduler is None:
-            continue
-        plan = order_by_policy(scheduler, member.policy(scheduler))
-        if not plan.excess_bytes().any() and (best is None or plan.makespan_s < best.makespan_s):
-            best = plan
-    return best

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from ortools.sat.python import cp_model
 
@@ -18,13 +20,18 @@ from octoplan_solvers.order_search.variables import (
 )
 from octoplan_solvers.order_search.window import AFTER, BEFORE
 
+#: Which schedules a model has as solutions.
+Scope = Literal["superset", "simulations", "first-in-first-out"]
 
-def add_constraints(model: cp_model.CpModel, variables: Variables, *, exact_starts: bool) -> None:
+
+def add_constraints(model: cp_model.CpModel, variables: Variables, scope: Scope) -> None:
     """Add every family.
 
-    Without ``exact_starts`` the solutions are a superset of the simulations, up to the names of microbatches; with
-    it, which takes the whole problem and exact times, they are the simulations themselves.
+    With the scope ``superset`` the solutions are more than the simulations, up to the names of microbatches; with
+    the others, which take the whole problem and exact times, they are the simulations themselves, with transfers in
+    any order or in that of their producers.
     """
+    exact_starts = scope != "superset"
     known = precedences(variables, any_names=exact_starts)
     for before, after in known:
         model.add(variables.start[after] >= variables.end[before])
@@ -35,7 +42,7 @@ def add_constraints(model: cp_model.CpModel, variables: Variables, *, exact_star
     add_memory(model, variables, known)
     if exact_starts:
         add_memory_over_time(model, variables)
-        add_exact_starts(model, variables)
+        add_exact_starts(model, variables, first_in_first_out=scope == "first-in-first-out")
     else:
         _more_microbatches_in_order(model, variables)
 
@@ -83,7 +90,7 @@ def _inputs_arrive(model: cp_model.CpModel, variables: Variables) -> None:
 
 
 def _links_carry_one_message_at_a_time(model: cp_model.CpModel, variables: Variables) -> None:
-    """In any order: a superset of first in, first out, which `exact_starts` adds."""
+    """In any order."""
     for pair, messages in variables.queued().items():
         release = _pair_release(variables, pair)
         intervals = []

@@ -11,9 +11,11 @@ import numpy as np
 from octoplan_solvers.list_scheduling import ListScheduler, MemoryTooSmallError, best_of_portfolio
 from octoplan_solvers.ops import NUM_KINDS
 from octoplan_solvers.order import Order
+from octoplan_solvers.order_search.constraints import Scope
 from octoplan_solvers.order_search.integer_times import IntegerTimes
 from octoplan_solvers.order_search.model import Effort, ModelResult, solve_window
 from octoplan_solvers.order_search.result import TOLERANCE, Evaluate, OrderResult, is_better
+from octoplan_solvers.order_search.variables import queued_pairs
 from octoplan_solvers.order_search.window import sort_by_microbatch, whole_problem
 from octoplan_solvers.result import Status
 from octoplan_solvers.staged import StagedProblem
@@ -34,9 +36,11 @@ def solve_order(
 ) -> OrderResult:
     """Minimise the makespan over all orders; in a split job any backward may also be fused.
 
-    First over a superset of the simulations (an op may start late, a message may overtake another one); its optimum
-    is a bound. If that is not reached, because orders break a limit when they are simulated, then over the simulations
-    themselves; that raises the bound only if all times are multiples of one decimal unit.
+    First over a superset of the simulations, in which an op may start late; its optimum is a bound. If that is not
+    reached, because orders break a limit when they are simulated, then over the simulations themselves; that raises
+    the bound only if all times are multiples of one decimal unit. A plan may also send messages in another order
+    than they are made: the bound covers that, but an `Order` cannot say it. Where it pays, the best order is still
+    found, but not proved to be.
 
     Parameters
     ----------
@@ -55,10 +59,12 @@ def solve_order(
     """
     search = _Search(staged, evaluate, hint, time.monotonic())
     effort = Effort(time_limit_s, seed, num_workers, deterministic, stop)
-    status = search.over_superset(effort)
-    left = time_limit_s if deterministic else time_limit_s - search.seconds()
-    if status in ("optimal", "infeasible") and not search.is_finished(status) and left > 0:
-        status = search.over_simulations(replace(effort, seconds=left))
+    status = search.run(effort, "superset")
+    for scope in search.narrower_scopes():
+        left = time_limit_s if deterministic else time_limit_s - search.seconds()
+        if status not in ("optimal", "infeasible") or search.is_finished(status) or left <= 0:
+            break
+        status = search.run(replace(effort, seconds=left), scope)
     return search.result(status, seed)
 
 
@@ -83,35 +89,30 @@ class _Search:
         self.times = IntegerTimes.of(staged, longest)
         self._horizon_s = longest
 
-    def over_superset(self, effort: Effort) -> Status:
-        """Search for something better than the incumbent, where ops may start late; raise the bound."""
-        largest = self._largest_makespan()
-        found = solve_window(
-            whole_problem(self._staged, self.times, self._hint),
-            largest_makespan=largest,
-            effort=effort,
-            hint=self._makespan_s is None,
-            on_solution=self._on_solution,
-        )
-        self._raise_bound(found, largest)
-        return found.status
+    def narrower_scopes(self) -> list[Scope]:
+        """Return what to search if the superset's optimum is no simulation."""
+        return ["simulations", "first-in-first-out"] if queued_pairs(self._staged) else ["simulations"]
 
-    def over_simulations(self, effort: Effort) -> Status:
-        """The same, where ops start as early as possible."""
-        times = self.times.rounded_to_nearest(self._staged)
+    def run(self, effort: Effort, scope: Scope) -> Status:
+        """Search for something better than the incumbent; raise the bound where the scope allows it."""
+        times, hint = self.times, self._hint
+        if scope != "superset":
+            times, hint = times.rounded_to_nearest(self._staged), None
+        gives_bound = scope == "superset" or (scope == "simulations" and times.exact)
         largest = self._largest_makespan()
         found = solve_window(
-            whole_problem(self._staged, times, None),
+            whole_problem(self._staged, times, hint),
             largest_makespan=largest,
-            smallest_makespan=self._bound if times.exact else 0,
+            smallest_makespan=self._bound if gives_bound else 0,
             effort=effort,
-            exact_starts=True,
-            on_solution=lambda sequences, _: self._consider(order_of(self._staged, sequences)),
+            scope=scope,
+            hint=self._makespan_s is None,
+            on_solution=lambda sequences, bound: self._on_solution(sequences, bound if gives_bound else 0),
         )
-        if not times.exact:
-            return "unknown"
-        self._raise_bound(found, largest)
-        return found.status
+        if gives_bound:
+            self._raise_bound(found, largest)
+            return found.status
+        return "optimal" if found.status == "infeasible" else found.status
 
     def is_finished(self, status: Status) -> bool:
         """Tell whether nothing is left to search for."""

@@ -1,8 +1,8 @@
 """The constraint that turns the order model's schedules into simulations: nothing starts later than it must.
 
-Without it a solution may put an op off so that what it sends arrives later and takes up memory for a shorter time, or
-let one message overtake another; an order has no word for either. It is heavy, hence only for small problems that
-need it, and right only for the whole problem in exact integer times.
+Without it a solution may put an op off so that what it sends arrives later and takes up memory for a shorter time; an
+order has no word for that. It is heavy, hence only for small problems that need it, and right only for the whole
+problem in exact integer times.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from ortools.sat.python import cp_model
 from octoplan_solvers.order_search.variables import Message, Variables, inputs_of, producer
 
 
-def add_exact_starts(model: cp_model.CpModel, variables: Variables) -> None:
+def add_exact_starts(model: cp_model.CpModel, variables: Variables, *, first_in_first_out: bool) -> None:
     """Demand that each op and message starts at the end of something that it waits for.
 
     (Ops without duration could vouch for each other; then some solutions are still no simulations.)
+
+    Parameters
+    ----------
+    first_in_first_out:
+        Messages go in the order of their producers. A plan may send them in any order, so this gives no bound.
     """
     staged = variables.window.staged
     for ops in variables.window.ops:
@@ -33,7 +38,7 @@ def add_exact_starts(model: cp_model.CpModel, variables: Variables) -> None:
     for messages in variables.queued().values():
         for message in messages:
             _leaves_at_once(model, variables, message, messages)
-        for one, other in combinations(messages, 2):
+        for one, other in combinations(messages, 2) if first_in_first_out else ():
             _first_in_first_out(model, variables, one, other)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, encode
-from octoplan_solvers.order_search.constraints import add_constraints
+from octoplan_solvers.order_search.constraints import Scope, add_constraints
 from octoplan_solvers.order_search.variables import Variables, add_variables
 from octoplan_solvers.order_search.window import Op, Window
 from octoplan_solvers.result import Status
@@ -64,7 +64,7 @@ def solve_window(
     largest_makespan: int,
     smallest_makespan: int = 0,
     effort: Effort,
-    exact_starts: bool = False,
+    scope: Scope = "superset",
     hint: bool = True,
     on_solution: OnSolution = lambda sequences, bound: None,
 ) -> ModelResult:
@@ -74,15 +74,15 @@ def solve_window(
     ----------
     largest_makespan, smallest_makespan:
         Units that the makespan lies between.
-    exact_starts:
-        Also demand what `octoplan_solvers.order_search.exact_starts` says.
+    scope:
+        Whether ops may start late, and how transfers queue; see `add_constraints`.
     hint:
         Start from the present order. Worth it only if that is a solution: where something better is demanded, the
         hint was seen to make proofs take three times as long.
     """
     model = cp_model.CpModel()
     variables = add_variables(model, window, largest_makespan, largest_makespan)
-    add_constraints(model, variables, exact_starts=exact_starts)
+    add_constraints(model, variables, scope)
     model.add(variables.makespan >= smallest_makespan)
     model.minimize(variables.makespan)
     if hint:

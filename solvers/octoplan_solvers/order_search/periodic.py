@@ -107,8 +107,8 @@ def periodic_order(
 
 
 def _problems_of_few_microbatches(staged: StagedProblem) -> Iterator[StagedProblem]:
-    """First enough to fill the pipeline several times over, then more, as some list schedules settle slowly."""
-    enough = max(48, 6 * staged.num_stages)
+    """First enough to fill the pipeline many times over, then more, as some list schedules settle slowly."""
+    enough = max(144, 12 * staged.num_stages)
     for number in (enough, 3 * enough):
         yield replace(staged, num_microbatches=min(staged.num_microbatches, number))
         if number >= staged.num_microbatches:

@@ -63,7 +63,10 @@ def test_other_times_are_solved_and_bounded(seed: int) -> None:
 
 
 def test_late_arrivals_can_be_worth_a_wait() -> None:
-    """Renamed microbatches make an order shorter, but then a received tensor waits for too long; 21.5 is the optimum."""
+    """Renamed microbatches make an order shorter, but then a received tensor waits for too long.
+
+    The brute force over all orders, which takes a while, gives 21.5.
+    """
     staged = one_layer_per_stage(
         [0, 1, 1, 0],
         2,
@@ -80,8 +83,7 @@ def test_late_arrivals_can_be_worth_a_wait() -> None:
         split=False,
     )
     result = solve(staged, num_workers=1)
-    assert result.status == "optimal"
-    assert result.objective_s == pytest.approx(brute_force(staged))
+    assert (result.status, result.objective_s) == ("optimal", pytest.approx(21.5))
 
 
 @pytest.mark.parametrize(("room", "optimum"), [(3, 95.1), (4, 93.9)])
@@ -137,12 +139,11 @@ def test_no_time_still_gives_the_hint_back() -> None:
     assert result.bound_s is None or result.bound_s <= 60.6
 
 
-def test_no_time_and_no_order_is_unknown() -> None:
-    """List scheduling finds nothing where one microbatch does not fit; to prove that takes at least a little time."""
-    result = solve(equal_sizes_problem(2, 4, 0.5), time_limit_s=0.0)
+def test_orders_that_the_simulator_refuses_prove_nothing() -> None:
+    result = solve_order(equal_sizes_problem(2, 4, 2), lambda order: None, time_limit_s=30.0)
     assert result.status == "unknown"
-    assert result.objective_s is None
-    assert result.order is None
+    assert (result.objective_s, result.order) == (None, None)
+    assert result.bound_s is not None
 
 
 def test_too_little_memory_is_proved() -> None:

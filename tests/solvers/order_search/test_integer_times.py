@@ -49,7 +49,8 @@ def test_rounding_keeps_bounds_valid(durations: list[float], latency: float) -> 
     assert (low <= staged.duration_s * (1 + 1e-9)).all()
     assert (high >= staged.duration_s * (1 - 1e-9)).all()
     assert (times.delay_ceil >= times.transfer + times.latency).all()
-    assert (high - low <= unit * (1 + 1e-9)).all()
+    # What might be a whole number of units, but for rounding errors, gets a unit on either side.
+    assert (high - low <= 2 * unit * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("makespan", [1.0, 3.7, 100.0])

@@ -19,7 +19,7 @@ def test_it_improves_on_list_scheduling(placement: list[int] | None) -> None:
     assert start is not None
     evaluate = evaluator(staged)
     before = evaluate(start)
-    result = improve_order(staged, start, evaluate, iterations=12, seed=1)
+    result = improve_order(staged, start, evaluate, iterations=5, seed=1)
     assert result.order is not None
     assert result.objective_s is not None
     assert before is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from octoplan_solvers.order_search.pattern import least_seconds_per_microbatch
 from octoplan_solvers.staged import StagedProblem
 from tests.solvers.order_search.problems import equal_sizes_problem, evaluator, random_problem
 
-EFFORT = Effort(2.0, num_workers=1, deterministic=True)
+EFFORT = Effort(0.3, num_workers=1, deterministic=True)
 
 
 def solved(staged: StagedProblem, size: int) -> Pattern:
@@ -61,7 +62,7 @@ def check_ranks(staged: StagedProblem, ops: dict[tuple[int, int, int], tuple[int
         by_rank[int(staged.stage_rank[stage])].append(times)
     for times in by_rank.values():
         times.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(times, times[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(times))
 
 
 def check_data(
