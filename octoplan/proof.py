@@ -22,6 +22,8 @@ _ORDER_S = 5.0
 
 def is_small(problem: PipelineProblem) -> bool:
     """True if optimality can be hoped for. The exact order solver does not know limits on microbatches in flight."""
+    if not problem.layer_time_s.any():
+        return False
     ops = problem.num_layers * problem.num_microbatches * (3 if problem.split_backward else 2)
     return ops <= MANY_OPS and not problem.constraints.max_in_flight
 

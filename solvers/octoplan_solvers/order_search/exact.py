@@ -98,7 +98,9 @@ class _Search:
         times, hint = self.times, self._hint
         if scope != "superset":
             times, hint = times.rounded_to_nearest(self._staged), None
-        gives_bound = scope == "superset" or (scope == "simulations" and times.exact)
+        # Ops that take no time are not told apart well enough by that scope: some simulations are none of its solutions.
+        timed = bool((self._staged.duration_s > 0).all())
+        gives_bound = scope == "superset" or (scope == "simulations" and times.exact and timed)
         largest = self._largest_makespan()
         found = solve_window(
             whole_problem(self._staged, times, hint),

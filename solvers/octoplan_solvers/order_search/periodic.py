@@ -164,10 +164,12 @@ def _listed(
     order = _list_schedule(few, policy, room)
     if not keeps_limits_without_transfers(few, order):
         return
+    repetitions = find_repetitions(few, order, _LARGEST_UNIT)
     if few.num_microbatches == staged.num_microbatches:
-        yield _Candidate(lambda: order, float(time_seconds(few, order).makespan), math.inf)
+        rate_s = min((repetition.seconds_per_microbatch for repetition in repetitions), default=math.inf)
+        yield _Candidate(lambda: order, float(time_seconds(few, order).makespan), rate_s)
         return
-    for repetition in find_repetitions(few, order, _LARGEST_UNIT):
+    for repetition in repetitions:
         yield _Candidate(
             partial(_draw_out, staged, few, policy, room, repetition),
             repetition.makespan_for(staged.num_microbatches),
@@ -215,6 +217,8 @@ def _from_patterns(
     staged: StagedProblem, few: StagedProblem, known: list[_Candidate], effort: Effort
 ) -> Iterator[_Candidate]:
     """Patterns that are faster than all that is known, and list schedules that follow them."""
+    if staged.num_microbatches < 4 * staged.num_stages:
+        return  # the pipeline is filled and drained before anything repeats itself
     fastest_s = min((candidate.rate_s for candidate in known), default=math.inf)
     for size in _PATTERN_SIZES:
         pattern = solve_pattern(few, size, effort, slowest_s=fastest_s if math.isfinite(fastest_s) else None)

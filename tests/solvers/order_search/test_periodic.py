@@ -26,7 +26,7 @@ PROBLEMS = {
 
 
 def solved(staged: StagedProblem) -> OrderResult:
-    result = periodic_order(staged, evaluator(staged), effort_s=0.2, policy_evaluations=20)
+    result = periodic_order(staged, evaluator(staged), effort_s=0.05, policy_evaluations=20)
     assert result.order is not None
     assert result.objective_s == evaluator(staged)(require_all_ops(staged, result.order))
     return result
