@@ -31,6 +31,8 @@ from octoplan_solvers.problem import PipelineProblem
 _MASTER_SHARE = 0.3
 #: CP-SAT's deterministic seconds where evaluations, not seconds, limit the search.
 _DETERMINISTIC_MASTER_S = 2.0
+#: Seconds that a small problem gets where the search found nothing that fits, whatever the limits say.
+_RESCUE_S = 10.0
 #: Ranks times microbatches from which building the zero-bubble baselines takes seconds.
 _MANY_SLOTS = 2000
 
@@ -188,6 +190,8 @@ def _compile_octoplan(
     )
     best = _best_fitting([found, *_floor(problem, model)])
     left = prove_until - (time.monotonic() - started)
+    if best is None and is_small(problem):
+        left = max(left, _RESCUE_S)
     if left > 0 and (best is None or best.makespan_s > certificate.bound.seconds * (1 + 1e-9)):
         best, bound = prove(
             problem, best, time_limit_s=left, seed=options.seed, should_stop=options.should_stop
@@ -195,7 +199,8 @@ def _compile_octoplan(
         if bound.seconds > certificate.bound.seconds:
             certificate = Certificate(bound, certificate.master)
     if best is None:
-        raise InfeasibleError(_why_infeasible(pricer, problem, certificate))
+        proved = certificate.bound.seconds == float("inf")
+        raise InfeasibleError(_why_infeasible(pricer, problem, certificate, proved=proved))
     return best, certificate, trace
 
 
@@ -230,11 +235,13 @@ def _best_fitting(plans: list[OrderedPlan | None]) -> OrderedPlan | None:
     return min(fitting, key=lambda plan: plan.makespan_s, default=None)
 
 
-def _why_infeasible(pricer: Pricer, problem: PipelineProblem, certificate: Certificate) -> str:
+def _why_infeasible(
+    pricer: Pricer, problem: PipelineProblem, certificate: Certificate, *, proved: bool
+) -> str:
     """Say what cannot hold together, which rank is short of how many bytes, and what would help."""
     total, limit = float(problem.state_bytes.sum()), float(problem.memory_limit_bytes.sum())
     master = certificate.master
-    proved = total > limit or (master is not None and master.status == "infeasible")
+    proved = proved or total > limit or (master is not None and master.status == "infeasible")
     parts = ["no plan exists" if proved else "no plan was found that keeps every limit"]
     if master is not None and master.conflict:
         parts.append(f"these cannot hold together: {'; '.join(master.conflict)}")

@@ -22,8 +22,6 @@ _ORDER_S = 5.0
 
 def is_small(problem: PipelineProblem) -> bool:
     """True if optimality can be hoped for. The exact order solver does not know limits on microbatches in flight."""
-    if not problem.layer_time_s.any():
-        return False
     ops = problem.num_layers * problem.num_microbatches * (3 if problem.split_backward else 2)
     return ops <= MANY_OPS and not problem.constraints.max_in_flight
 
@@ -46,6 +44,8 @@ def prove(
     on_progress:
         Told makespan and bound in seconds after every assignment priced.
     """
+    if not problem.layer_time_s.any():
+        return incumbent, Bound("benders", 0.0)
     pricer = _ExactPricer(problem, incumbent, time.monotonic() + time_limit_s, seed)
     result = solve_by_benders(
         problem,
