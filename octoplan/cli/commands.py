@@ -25,36 +25,19 @@ from octoplan_solvers.registry import list_solvers
 PlanOutput = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the plan.")]
 
 
+@flags.with_import_flags
 def model(
+    imports: flags.ImportFlags,
     source: Annotated[Path, typer.Argument(help="A Hugging Face config.json or a timing table.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model graph.")
     ],
     cluster: flags.OptionalClusterFile = None,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
     json_output: flags.Json = False,
 ) -> None:
     """Import a model: layers with their times and sizes."""
     devices = None if cluster is None else load(cluster, Cluster)
-    graph = octoplan.import_model(
-        source,
-        flags.import_options(
-            devices,
-            config,
-            sequence_length,
-            micro_batch_size,
-            tensor_parallel,
-            data_parallel,
-            granularity,
-            efficiency,
-        ),
-    )
+    graph = imports.read(source, devices)
     save(output, graph)
     state = sum(layer.state_bytes for layer in graph.layers)
     summary = {
@@ -73,7 +56,9 @@ def model(
         )
 
 
+@flags.with_import_flags
 def compile_(
+    imports: flags.ImportFlags,
     model: flags.ModelSource,
     cluster: flags.ClusterFile,
     output: PlanOutput,
@@ -121,13 +106,6 @@ def compile_(
             "--emit-model", metavar="FILE", help="Write the constraint model: .mps, .lp or .pb.txt."
         ),
     ] = None,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="With --json: every op's start and end.")
     ] = False,
@@ -135,19 +113,7 @@ def compile_(
 ) -> int:
     """Compile a plan: cut the model, place the parts, order the work."""
     devices = load(cluster, Cluster)
-    graph = octoplan.import_model(
-        model,
-        flags.import_options(
-            devices,
-            config,
-            sequence_length,
-            micro_batch_size,
-            tensor_parallel,
-            data_parallel,
-            granularity,
-            efficiency,
-        ),
-    )
+    graph = imports.read(model, devices)
     _require_writable(output)
     given = {
         "microbatches": microbatches,
@@ -192,27 +158,19 @@ def solvers(json_output: flags.Json = False) -> None:
     console.print_solvers(infos)
 
 
+@flags.with_import_flags
 def simulate(
+    imports: flags.ImportFlags,
     plan: flags.PlanFile,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="With --json: every op's start and end.")
     ] = False,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
     json_output: flags.Json = False,
 ) -> None:
     """Recompute what a plan takes, from its programs alone; say what the idle time is spent waiting for."""
-    document, graph, devices = _read_inputs(
-        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
-        efficiency,
-    )  # fmt: skip
+    document, graph, devices = _read_inputs(plan, model, cluster, imports)
     with _naming(plan):
         simulation = octoplan.simulate(document, graph, devices)
     predicted = octoplan.predict_again(document, simulation)
@@ -228,24 +186,16 @@ def simulate(
             console.out.print("some rank is above its memory limit: octoplan check says which")
 
 
+@flags.with_import_flags
 def check(
+    imports: flags.ImportFlags,
     plan: flags.PlanFile,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
     json_output: flags.Json = False,
 ) -> int:
     """Decide whether a plan is complete, ordered, deadlock-free and, with model and cluster, within memory."""
-    document, graph, devices = _read_inputs(
-        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
-        efficiency,
-    )  # fmt: skip
+    document, graph, devices = _read_inputs(plan, model, cluster, imports)
     with _naming(plan):
         findings = octoplan.check(document, graph, devices)
     if json_output:
@@ -268,7 +218,9 @@ def check(
     return 1 if findings else 0
 
 
+@flags.with_import_flags
 def show(
+    imports: flags.ImportFlags,
     plan: flags.PlanFile,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html file.")
@@ -279,21 +231,11 @@ def show(
     ] = None,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
 ) -> None:
     """Draw a plan's timeline: ranks as rows, ops as boxes, memory below."""
     require_known_ending(output)
     _require_writable(output)
-    document, graph, devices = _read_inputs(
-        plan, model, cluster, config, sequence_length, micro_batch_size, tensor_parallel, data_parallel, granularity,
-        efficiency,
-    )  # fmt: skip
+    document, graph, devices = _read_inputs(plan, model, cluster, imports)
     with _naming(plan):
         simulation = octoplan.simulate(document, graph, devices)
     timeline = octoplan.timeline_of(document, simulation, devices)
@@ -337,12 +279,12 @@ def _require_writable(path: Path) -> None:
 
 
 def _read_inputs(
-    plan: Path, model: Path | None, cluster: Path | None, config: Path | None, *import_flags: Any
+    plan: Path, model: Path | None, cluster: Path | None, imports: flags.ImportFlags
 ) -> tuple[Plan, ModelGraph | None, Cluster | None]:
     """Read plan, model and cluster; warn of unknown hashes."""
     document = load(plan, Plan)
     devices = None if cluster is None else load(cluster, Cluster)
-    graph = flags.read_model(model, flags.import_options(devices, config, *import_flags))
+    graph = None if model is None else imports.read(model, devices)
     with _naming(plan):
         for warning in require_same_inputs(document, graph, devices):
             console.warn(f"{plan}: {warning}")

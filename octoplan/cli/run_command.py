@@ -16,13 +16,14 @@ from typing import Annotated, Any
 
 import typer
 
-import octoplan
 from octoplan.cli import options as flags
 from octoplan_schemas import Cluster, InputError, ModelGraph, load, save
 from octoplan_schemas.files import read_json
 
 
+@flags.with_import_flags
 def run(
+    imports: flags.ImportFlags,
     plan: flags.PlanFile,
     model: flags.OptionalModelSource = None,
     cluster: flags.OptionalClusterFile = None,
@@ -55,13 +56,6 @@ def run(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="Write the measured times of the last step."),
     ] = None,
-    config: flags.ConfigFile = None,
-    sequence_length: flags.SequenceLength = None,
-    micro_batch_size: flags.MicroBatchSize = None,
-    tensor_parallel: flags.TensorParallel = 1,
-    data_parallel: flags.DataParallel = 1,
-    granularity: flags.GranularityOption = "block",
-    efficiency: flags.Efficiency = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="With --json: every op's measured start and end.")
     ] = False,
@@ -99,19 +93,7 @@ def run(
     if _is_graph(model):
         return _run_program([*arguments, "--model", str(model)])
     devices = None if cluster is None else load(cluster, Cluster)
-    graph = octoplan.import_model(
-        model,
-        flags.import_options(
-            devices,
-            config,
-            sequence_length,
-            micro_batch_size,
-            tensor_parallel,
-            data_parallel,
-            granularity,
-            efficiency,
-        ),
-    )
+    graph = imports.read(model, devices)
     with tempfile.TemporaryDirectory(prefix="octoplan-") as folder:
         file = Path(folder) / "model.json"
         save(file, graph)

@@ -10,8 +10,8 @@ from octoplan.tuner.candidate import Candidate, Pricer
 from octoplan.tuner.elite import Elite
 from octoplan_solvers.order_search import improve_order, periodic_order
 
-#: Windows that large-neighbourhood search tries where evaluations, not seconds, limit the search.
-_WINDOWS = 12
+#: Where evaluations limit the search, large-neighbourhood search tries one window for so many of them.
+_EVALUATIONS_PER_WINDOW = 500
 #: Ops from which a window costs more time than it can be worth in seconds.
 _MANY_OPS = 20_000
 #: Microbatches from which a repeating order is looked for, too.
@@ -59,7 +59,10 @@ def _improve(pricer: Pricer, best: OrderedPlan, budget: Budget, seed: int) -> Or
     if len(order.ops) > _MANY_OPS or pricer.problem.constraints.max_in_flight or budget.should_stop():
         return best
     if budget.max_evaluations is not None:
-        found = improve_order(staged, order, confirm(staged), iterations=_WINDOWS, seed=seed)
+        windows = budget.max_evaluations // _EVALUATIONS_PER_WINDOW
+        if windows == 0:
+            return best
+        found = improve_order(staged, order, confirm(staged), iterations=windows, seed=seed)
     elif left > 0:
         found = improve_order(staged, order, confirm(staged), time_limit_s=left, seed=seed, num_workers=2)
     else:

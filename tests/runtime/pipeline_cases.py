@@ -19,7 +19,7 @@ from torch import nn
 from octoplan_runtime import PipelineExecutor
 from octoplan_runtime.progress import Progress
 from octoplan_runtime.session import joined_group
-from octoplan_schemas import Plan
+from octoplan_schemas import Plan, load
 from tests.runtime import layers, plans
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -164,6 +164,17 @@ def random_cases(num_ranks: int) -> list[Case]:
 
 
 NUM_RANDOM = 60
+
+
+def compiled_cases(folder: str, num_ranks: int) -> list[Case]:
+    """The plans that the compiler has left in a folder."""
+    cases = []
+    for path in sorted(Path(folder).glob("*.plan.json")):
+        plan = load(path, Plan)
+        assert plan.num_ranks == num_ranks
+        kinds = [layers.Tokens, *([layers.Dense] * (plan.stages[-1].layers[1] - 1))]
+        cases.append(Case(path.name, plan, kinds, [], 11, torch.float64, 1))
+    return cases
 
 
 def named_cases(num_ranks: int) -> list[Case]:

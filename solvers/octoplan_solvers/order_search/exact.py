@@ -98,7 +98,7 @@ class _Search:
         times, hint = self.times, self._hint
         if scope != "superset":
             times, hint = times.rounded_to_nearest(self._staged), None
-        # Ops that take no time are not told apart well enough by that scope: some simulations are none of its solutions.
+        # Ops that take no time are not told apart well enough there: some simulations are no solutions.
         timed = bool((self._staged.duration_s > 0).all())
         gives_bound = scope == "superset" or (scope == "simulations" and times.exact and timed)
         largest = self._largest_makespan()

@@ -118,8 +118,11 @@ def _limit_rank(model: cp_model.CpModel, variables: Variables, rank: int, sequen
 
 
 def _may_take_no_time(variables: Variables, op: Op) -> bool:
-    length = variables.length[op]
-    return isinstance(length, int) and length == 0
+    """What an op of no length holds while it runs, it never holds."""
+    stage, kind, _ = op
+    forward, apart, weight, together = variables.window.times.duration[stage].tolist()
+    shortest = (forward, min(apart, together), weight)
+    return bool(shortest[kind] == 0)
 
 
 def _is_held(holding: _Holding, op: Op, sequence: _Sequence) -> cp_model.LinearExprT:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from octoplan_solvers.ops import FORWARD
 from octoplan_solvers.order_search.integer_times import RankMemory
 from octoplan_solvers.order_search.variables import Variables, inputs_of, producer
 from octoplan_solvers.order_search.window import INSIDE, Op
@@ -93,7 +94,8 @@ def _free_before_next(variables: Variables) -> Iterator[tuple[Op, Op]]:
 def most_in_flight(staged: StagedProblem, stage: int, memory: RankMemory) -> int:
     """Return how many microbatches a stage can hold when it starts an F, if no other stage holds any."""
     activation = memory.units(float(staged.activation_bytes[stage]))
-    room = memory.capacity - memory.units(float(staged.workspace_bytes[stage])) - activation
+    workspace = float(staged.workspace_bytes[stage]) if staged.duration_s[stage, FORWARD] > 0 else 0.0
+    room = memory.capacity - memory.units(workspace) - activation
     least = activation
     if staged.split_backward:
         after_input = staged.activation_bytes[stage] - staged.freed_at_input_bytes[stage]

@@ -113,8 +113,11 @@ _SHAPES = (
 )
 
 
-def random_problem(random: np.random.Generator, *, whole: bool) -> StagedProblem:
-    """Draw a problem with every kind of cost; times are multiples of a tenth if ``whole``."""
+def random_problem(random: np.random.Generator, *, whole: bool, no_time: float = 0.0) -> StagedProblem:
+    """Draw a problem with every kind of cost; times are multiples of a tenth if ``whole``.
+
+    A share ``no_time`` of the ops takes no time at all.
+    """
     ranks, num_microbatches, split = _SHAPES[random.integers(len(_SHAPES))]
     stages, num_ranks = len(ranks), max(ranks) + 1
 
@@ -127,7 +130,7 @@ def random_problem(random: np.random.Generator, *, whole: bool) -> StagedProblem
     staged = one_layer_per_stage(
         ranks,
         num_microbatches,
-        times=draw(2, 20, 3, stages),
+        times=draw(2, 20, 3, stages) * (random.random((3, stages)) >= no_time),
         latency=draw(0, 5, num_ranks, num_ranks),
         limit=np.full(num_ranks, np.inf),
         activation=activation,

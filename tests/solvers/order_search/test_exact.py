@@ -62,6 +62,12 @@ def test_other_times_are_solved_and_bounded(seed: int) -> None:
         assert result.objective_s == pytest.approx(optimum, rel=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(1000, 1008))
+def test_ops_that_take_no_time_break_no_claim(seed: int) -> None:
+    staged = random_problem(np.random.default_rng(seed), whole=bool(seed % 2), no_time=0.4)
+    check_claims(staged, solve(staged, num_workers=1), brute_force(staged))
+
+
 def test_late_arrivals_can_be_worth_a_wait() -> None:
     """Renamed microbatches make an order shorter, but then a received tensor waits for too long.
 
