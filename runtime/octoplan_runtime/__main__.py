@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from octoplan_runtime.fork_server import fork_server, stop_fork_server, under_torchrun
 from octoplan_runtime.options import DTYPE_NAMES, RunOptions
@@ -63,8 +64,15 @@ def _scale(text: str) -> float | None:
     return value
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m octoplan_runtime",
         description="Run a plan with torch: one local process per rank, or this rank under torchrun.",
     )

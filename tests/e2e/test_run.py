@@ -314,3 +314,12 @@ def test_a_broken_program_is_refused(tmp_path, model_file, capsys, change, expec
 )
 def test_nothing_to_train_is_refused(tmp_path, capsys, options, expected):
     assert expected in refused(capsys, plan_file(tmp_path), *options)
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "x", "inf", "nan"])
+def test_a_scale_that_is_no_factor_is_refused_in_one_line(tmp_path, capsys, scale):
+    with pytest.raises(SystemExit) as ended:
+        main([str(plan_file(tmp_path)), "--emulate", f"--scale={scale}"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"argument --scale: {scale!r} must be a number above 0, or auto")
