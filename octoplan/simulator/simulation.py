@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -115,23 +116,8 @@ class Simulation:
         return latest - self.end_s
 
     def _latest(self) -> tuple[FloatArray, FloatArray]:
-        schedule = self.schedule
-        staged, order, lists = schedule.staged, schedule.order, schedule.edge_lists
         result: tuple[FloatArray, FloatArray] = latest_end_kernel(
-            order.ops,
-            order.rank_begin,
-            order.num_microbatches,
-            staged.duration_s,
-            lists.in_begin,
-            lists.in_edges,
-            lists.out_begin,
-            lists.out_edges,
-            staged.edge_source,
-            staged.edge_destination,
-            schedule.messages,
-            schedule.pair_begin,
-            staged.transfer_s,
-            staged.latency_s,
+            *_graph_arguments(self.schedule),
             self.sequence,
             float(self.end_s.max()),
         )
@@ -155,8 +141,18 @@ def simulate_schedule(schedule: Schedule) -> Simulation:
     InputError
         If the schedule waits on itself.
     """
-    staged, order, lists = schedule.staged, schedule.order, schedule.edge_lists
     start, end, message_start, message_arrival, sequence, binding = longest_path_kernel(
+        *_graph_arguments(schedule),
+    )
+    if len(sequence) < len(schedule.order.ops) + len(schedule.messages):
+        raise InputError("the plan waits on itself; octoplan check names the cycle")
+    return Simulation(schedule, start, end, message_start, message_arrival, sequence, binding)
+
+
+def _graph_arguments(schedule: Schedule) -> tuple[Any, ...]:
+    """Return the graph of a schedule as both longest-path kernels take it."""
+    staged, order, lists = schedule.staged, schedule.order, schedule.edge_lists
+    return (
         order.ops,
         order.rank_begin,
         order.num_microbatches,
@@ -172,6 +168,3 @@ def simulate_schedule(schedule: Schedule) -> Simulation:
         staged.transfer_s,
         staged.latency_s,
     )
-    if len(sequence) < len(order.ops) + len(schedule.messages):
-        raise InputError("the plan waits on itself; octoplan check names the cycle")
-    return Simulation(schedule, start, end, message_start, message_arrival, sequence, binding)

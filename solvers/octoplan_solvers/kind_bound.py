@@ -24,6 +24,7 @@ from ortools.sat.python import cp_model
 from octoplan_solvers.bounds import least_latency
 from octoplan_solvers.ops import FloatArray, IntArray
 from octoplan_solvers.problem import PipelineProblem
+from octoplan_solvers.stopping import stopped_by
 
 #: Integer units in the work of one rank.
 _RESOLUTION = 1_000_000
@@ -83,9 +84,9 @@ def kind_bound(
         solver.parameters.max_deterministic_time = time_limit_s
     else:
         solver.parameters.max_time_in_seconds = time_limit_s
-    if stop is not None:
-        solver.best_bound_callback = lambda bound: solver.stop_search() if stop.is_set() else None
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+    with stopped_by(solver, stop):
+        status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         return 0.0
     return max(float(solver.best_objective_bound), 0.0) * unit_s
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from octoplan_solvers.placement_limits import certain_excess, cut_layers
 from octoplan_solvers.placement_start import best_start, take_start
 from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.result import SolverResult, Status
+from octoplan_solvers.stopping import stopped_by
 from octoplan_solvers.symmetry import canonical
 
 _STATUS: dict[Any, Status] = {
@@ -90,7 +90,7 @@ def solve_placement(
     else:
         solver.parameters.max_time_in_seconds = max(0.0, time_limit_s - (time.monotonic() - started))
     collector = _Collector(built)
-    with _stopper(solver, stop):
+    with stopped_by(solver, stop):
         status = _STATUS[solver.solve(built.model, collector)]
     result = _result(status, solver, collector, seed, time.monotonic() - started)
     if excluded or below_s is not None:
@@ -184,28 +184,6 @@ def _result(
         solutions=tuple(collector.solutions),
         trace=tuple(collector.trace),
     )
-
-
-@contextmanager
-def _stopper(solver: cp_model.CpSolver, stop: threading.Event | None) -> Iterator[None]:
-    """Stop the search as soon as the event is set."""
-    if stop is None:
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            if stop.is_set():
-                solver.stop_search()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]

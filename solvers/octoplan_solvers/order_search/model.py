@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from octoplan_solvers.order_search.constraints import Scope, add_constraints
 from octoplan_solvers.order_search.variables import Variables, add_variables
 from octoplan_solvers.order_search.window import Op, Window
 from octoplan_solvers.result import Status
+from octoplan_solvers.stopping import stopped_by
 
 _STATUS: dict[Any, Status] = {
     cp_model.OPTIMAL: "optimal",
@@ -89,7 +89,7 @@ def solve_window(
         _add_hints(model, variables)
     solver = configured(effort)
     collector = _Collector(variables, on_solution)
-    with _stopper(solver, effort.stop):
+    with stopped_by(solver, effort.stop):
         status = _STATUS[solver.solve(model, collector)]  # no entry for an invalid model
     bound = None if status == "infeasible" else max(int(solver.best_objective_bound), smallest_makespan)
     return ModelResult(status, bound, collector.sequences)
@@ -120,28 +120,6 @@ def _add_hints(model: cp_model.CpModel, variables: Variables) -> None:
         model.add_hint(variable, min(int(timing.message_start[message]), variables.horizon))
     for choice, variable in variables.fused.items():
         model.add_hint(variable, bool(variables.window.is_fused[choice]))
-
-
-@contextmanager
-def _stopper(solver: cp_model.CpSolver, stop: threading.Event | None) -> Iterator[None]:
-    """Stop the search as soon as the event is set."""
-    if stop is None:
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            if stop.is_set():
-                solver.stop_search()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
