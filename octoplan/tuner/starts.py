@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from octoplan.baselines.schedule import loop_placement
-from octoplan_solvers.ops import FloatArray
 from octoplan_solvers.partition_dp import balanced_boundaries, minimise_heaviest_stage
 from octoplan_solvers.problem import Assignment, PipelineProblem
 
@@ -57,6 +56,5 @@ def zigzag_placement(num_ranks: int, stages_per_rank: int) -> tuple[int, ...]:
 def lightest_in_memory(problem: PipelineProblem) -> Assignment:
     """Return one stage per rank such that the fullest rank, as a share of its limit, is as empty as can be."""
     size = problem.state_bytes + problem.activation_bytes
-    limit: FloatArray = np.where(np.isfinite(problem.memory_limit_bytes), problem.memory_limit_bytes, np.inf)
-    share = np.where(np.isinf(limit)[:, None], 0.0, size[None, :] / limit[:, None])
+    share = size[None, :] / problem.memory_limit_bytes[:, None]
     return Assignment(tuple(minimise_heaviest_stage(share)), tuple(range(problem.num_ranks)))

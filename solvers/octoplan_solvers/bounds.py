@@ -15,6 +15,8 @@ from octoplan_solvers.problem import PipelineProblem
 
 #: Share by which floating-point bounds are lowered, so that rounding never lifts one above the truth.
 SAFETY = 1e-9
+#: Ops of a stage and microbatch that pay the overhead at least: F and B, for a split job may fuse as well.
+_OPS_WITH_OVERHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,11 @@ def work_per_rank(problem: PipelineProblem) -> float:
     """
     counts = np.bincount(problem.rank_type, minlength=len(problem.forward_s))
     overhead = np.bincount(problem.rank_type, weights=problem.op_overhead_s, minlength=len(counts))
-    overhead = overhead * problem.num_microbatches * ops_with_overhead(problem)
+    overhead = overhead * problem.num_microbatches * _OPS_WITH_OVERHEAD
     if len(counts) == 1:
         work = problem.num_microbatches * problem.layer_time_s[0].sum()
         return float((work + overhead[0]) / counts[0])
     return _fractional_load(problem, counts.astype(float), overhead)
-
-
-def ops_with_overhead(problem: PipelineProblem) -> int:
-    """Return how many ops of a stage and microbatch pay the overhead at least: a split job may fuse as well."""
-    return 2
 
 
 def _fractional_load(problem: PipelineProblem, counts: np.ndarray, overhead: np.ndarray) -> float:

@@ -4,7 +4,6 @@ from octoplan_solvers.list_scheduling.policy import Policy, PolicyRule, microbat
 from octoplan_solvers.list_scheduling.portfolio import (
     best_of_portfolio,
     improve_policy,
-    mutate_rule,
     portfolio,
 )
 from octoplan_solvers.list_scheduling.scheduler import ListSchedule, ListScheduler, MemoryTooSmallError
@@ -18,7 +17,6 @@ __all__ = [
     "best_of_portfolio",
     "improve_policy",
     "microbatch_period",
-    "mutate_rule",
     "portfolio",
     "remaining_path",
 ]

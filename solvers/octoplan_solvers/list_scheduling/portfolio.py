@@ -49,23 +49,6 @@ def best_of_portfolio(scheduler: ListScheduler, give_up_s: float = float("inf"))
     return best, makespan
 
 
-def mutate_rule(rule: PolicyRule, random: np.random.Generator) -> PolicyRule:
-    """Return a neighbouring rule: one of its numbers changed."""
-    move = random.integers(6)
-    if move == 0:
-        return replace(rule, urgency=float(rule.urgency + random.normal(0.0, 0.5)))
-    if move == 1:
-        return replace(rule, backward_first=float(rule.backward_first + random.normal(0.0, 2.0)))
-    if move == 2:
-        delay = FILL_BUBBLES_ONLY if random.random() < 0.3 else float(random.normal(0.0, 4.0))
-        return replace(rule, weight_delay=delay)
-    if move == 3:
-        return replace(rule, alternate=float(random.choice([0.0, 0.5, 1.0, 1.5, 3.0])))
-    if move == 4:
-        return replace(rule, memory_bonus=float(random.choice([0.0, 2.0, 10 * FILL_BUBBLES_ONLY])))
-    return replace(rule, wait=float(random.choice([0.0, 0.1, 0.3, 0.6, 1.0])))
-
-
 def mutate(policy: Policy, random: np.random.Generator) -> Policy:
     """Return a neighbouring policy: another bias of one stage or one class, or another bonus or patience."""
     move = random.integers(6)
