@@ -10,13 +10,12 @@ Three comparisons, each of the same plan on both, step by step in turn in the sa
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
 import time
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,14 +25,15 @@ import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import octoplan
+from benchmarks.heavy_head import heavy_head
 from benchmarks.torch_schedule import torch_schedule, torch_step
 from octoplan_runtime import PipelineExecutor, Progress, build_miniature, joined_group
 from octoplan_runtime.emulation import EmulatedCosts
 from octoplan_runtime.launch import launch_local
 from octoplan_runtime.miniature import MiniatureSize
+from octoplan_runtime.profiler.live_tensors import LiveTensors
 from octoplan_schemas import Cluster, ModelGraph, Plan, load, save
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -41,7 +41,6 @@ STRATEGIES = ("1f1b:balanced", "interleaved-1f1b", "zb-h1:balanced")
 SIZE = MiniatureSize(
     width=128, mlp_width=384, num_heads=8, num_key_heads=4, sequence_length=64, microbatch_size=4
 )
-HEAD_SIZE = MiniatureSize(width=128, mlp_width=384, num_tokens=6000, sequence_length=64, microbatch_size=4)
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -49,7 +48,7 @@ def main() -> None:
     """Print all three tables."""
     parser = argparse.ArgumentParser(description="Compare with torch's own pipeline runtime.")
     parser.add_argument("--ranks", type=int, choices=(4, 8), default=4)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=5, help="timed steps on each (default: 5)")
     parser.add_argument("--only", choices=("emulated", "real", "head"))
     options = parser.parse_args()
     chosen = [options.only] if options.only else ["emulated", "real", "head"]
@@ -59,7 +58,7 @@ def main() -> None:
         if "real" in chosen:
             compare("small real model", 2, "real", options.repetitions, Path(folder))
         if "head" in chosen:
-            heavy_head(options.repetitions, Path(folder))
+            heavy_head(5 * options.repetitions, Path(folder))
 
 
 def compare(title: str, num_ranks: int, kind: str, repetitions: int, folder: Path) -> None:
@@ -79,11 +78,11 @@ def compare(title: str, num_ranks: int, kind: str, repetitions: int, folder: Pat
         options = octoplan.CompileOptions(8, strategy, memory_limit="none")
         save(folder / "plan.json", octoplan.compile_plan(model, cluster, options))
         rows = measure(num_ranks, kind, repetitions, folder)
-        own, torchs = (median(row[name] for row in rows) for name in ("own_s", "torch_s"))
+        own, torchs, ratio = (median(row[name] for row in rows) for name in ("own_s", "torch_s", "ratio"))
         predicted = f"{rows[0]['predicted_s']:.3f} s" if kind == "emulated" else "-"
         peaks = [f"{max(row[name] for row in rows) / 1e6:.2f} MB" for name in ("own_bytes", "torch_bytes")]
-        table.add_row(strategy, f"{own:.3f} s", f"{torchs:.3f} s", f"{own / torchs:.3f}", predicted, *peaks)
-    Console().print(table)
+        table.add_row(strategy, f"{own:.3f} s", f"{torchs:.3f} s", f"{ratio:.3f}", predicted, *peaks)
+    Console(width=120).print(table)
 
 
 def first_devices(cluster: Cluster, num_ranks: int) -> Cluster:
@@ -122,11 +121,13 @@ def run_both(kind: str, repetitions: int, folder: str) -> None:
             run()
         peaks = [peak_bytes(run) for run in runs]
         times: list[list[float]] = [[], []]
-        for _ in range(repetitions):
-            for number, run in enumerate(runs):
+        gc.freeze()  # neither is to pay for a full collection
+        for repetition in range(repetitions):
+            for number in (0, 1) if repetition % 2 == 0 else (1, 0):
                 progress.enter("a timed step")
-                times[number].append(timed(run))
+                times[number].append(timed(runs[number]))
         numbers = {"own_s": median(times[0]), "torch_s": median(times[1]), "predicted_s": predicted_s}
+        numbers["ratio"] = median(own / torchs for own, torchs in zip(*times, strict=True))
         numbers.update(own_bytes=peaks[0], torch_bytes=peaks[1])
         Path(folder, f"{rank}.json").write_text(json.dumps(numbers), encoding="utf-8")
 
@@ -138,35 +139,6 @@ def timed(run: Callable[[], object]) -> float:
     run()
     dist.barrier()
     return time.monotonic() - start
-
-
-class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of tensors that ops have made and that are still alive; their peak."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(value, torch.Tensor):
-                self._count(value.untyped_storage())
-        return result
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._known:
-            return
-        self._known.add(key)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._forget, key, storage.nbytes())
-
-    def _forget(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
@@ -253,117 +225,6 @@ def real_model(
     assert isinstance(inputs, torch.Tensor)
     assert isinstance(targets, torch.Tensor)
     return workload.layer, workload.loss, (inputs, targets), 0.0
-
-
-@dataclass(frozen=True)
-class HeadRun:
-    """One plan of the heavy head."""
-
-    strategy: str
-    measured_s: float
-    predicted_s: float
-
-
-def heavy_head(repetitions: int, folder: Path) -> None:
-    """Measure layers, compile, run, and print measured beside predicted."""
-    model = measured_model(12)
-    cluster = first_devices(load(EXAMPLES / "clusters" / "h800x4.json", Cluster), 2)
-    save(folder / "model.json", model)
-    runs = []
-    for strategy in ("1f1b", "octoplan"):
-        # Fused: a backward in two ops costs torch more than their sum, which a cost table cannot say.
-        options = octoplan.CompileOptions(
-            8, strategy, memory_limit="none", backward="fused", max_evaluations=300, max_stages_per_device=2
-        )
-        plan = octoplan.compile_plan(model, cluster, options)
-        save(folder / "plan.json", plan)
-        if launch_local(run_head, 2, (repetitions, str(folder))).exit_code:
-            raise SystemExit(1)
-        measured_s = json.loads((folder / "head.json").read_text())
-        runs.append(HeadRun(strategy, measured_s, plan.predicted.makespan_s))
-    table = Table(title=f"a heavy head on 2 ranks, 8 microbatches, median of {repetitions} steps")
-    for column in ("strategy", "measured", "predicted", "measured speedup", "predicted speedup"):
-        table.add_column(column, justify="left" if column == "strategy" else "right", no_wrap=True)
-    for run in runs:
-        ratios = (runs[0].measured_s / run.measured_s, runs[0].predicted_s / run.predicted_s)
-        table.add_row(
-            run.strategy, f"{run.measured_s:.3f} s", f"{run.predicted_s:.3f} s", *(f"{x:.3f}" for x in ratios)
-        )
-    Console().print(table)
-
-
-def run_head(repetitions: int, folder: str) -> None:
-    """On every rank: run the plan; rank 0 writes the median."""
-    plan = load(Path(folder) / "plan.json", Plan)
-    workload = build_miniature(
-        load(Path(folder) / "model.json", ModelGraph), plan.job.microbatches, size=HEAD_SIZE
-    )
-    progress = Progress()
-    with joined_group(int(os.environ["RANK"]), 2, 120.0, progress):
-        executor = PipelineExecutor(plan, workload.layer, workload.loss, progress=progress)
-        batch = workload.batch(0)
-        executor.step(*batch)
-        measured_s = median(timed(lambda: executor.step(*batch)) for _ in range(repetitions))
-        if executor.rank == 0:
-            Path(folder, "head.json").write_text(json.dumps(measured_s), encoding="utf-8")
-
-
-def measured_model(num_blocks: int) -> ModelGraph:
-    """Return an embedding, equal blocks and a large head with the times that their ops take here."""
-    torch.set_num_threads(1)
-    kinds = ["embedding", *["transformer"] * num_blocks, "lm_head"]
-    sizes = ("state_bytes", "activation_bytes", "weight_stash_bytes", "workspace_bytes", "output_bytes")
-    free = {"forward_s": 0, "backward_input_s": 0, "backward_weight_s": 0}
-    document = {
-        "format": ModelGraph.FORMAT,
-        "name": "heavy-head",
-        "layers": [
-            {"name": f"{index}-{kind}", "kind": kind, "cost": {"*": free}, **dict.fromkeys(sizes, 0)}
-            for index, kind in enumerate(kinds)
-        ],
-    }
-    workload = build_miniature(ModelGraph.from_document(document), 1, size=HEAD_SIZE)
-    inputs, targets = workload.batch(0)
-    assert isinstance(inputs, torch.Tensor)
-    hidden = torch.randn(*inputs.shape, HEAD_SIZE.width)
-    costs = {
-        "embedding": layer_cost(workload.layer(0), inputs, lambda output: output),
-        "transformer": layer_cost(workload.layer(1), hidden, lambda output: output),
-        "lm_head": layer_cost(
-            workload.layer(num_blocks + 1), hidden, lambda out: workload.loss(out, targets)
-        ),
-    }
-    for entry in document["layers"]:
-        entry["cost"] = {"*": costs[entry["kind"]]}
-    return ModelGraph.from_document(document)
-
-
-def layer_cost(
-    layer: nn.Module, inputs: torch.Tensor, finish: Callable[[torch.Tensor], torch.Tensor]
-) -> dict[str, float]:
-    """Return the median seconds of forward, input gradient and weight gradient."""
-    leaf = inputs.requires_grad_() if inputs.is_floating_point() else inputs
-    weights = list(layer.parameters())
-    forwards, inner, outer = [], [], []
-    for _ in range(15):
-        start = time.perf_counter()
-        output = finish(layer(leaf))
-        forwards.append(time.perf_counter() - start)
-        ones = torch.ones_like(output)
-        start = time.perf_counter()
-        if leaf.requires_grad:
-            torch.autograd.grad(output, [leaf], ones, retain_graph=True)
-        inner.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        torch.autograd.grad(output, [*([leaf] if leaf.requires_grad else []), *weights], ones)
-        outer.append(time.perf_counter() - start)
-    return costs_of(median(forwards), median(inner), median(outer))
-
-
-def costs_of(forward_s: float, input_s: float, whole_s: float) -> dict[str, float]:
-    """Split the whole backward into the part for the input and the rest."""
-    first_s = min(input_s, whole_s)
-    return {"forward_s": forward_s, "backward_input_s": first_s, "backward_weight_s": whole_s - first_s}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same plan on torch's own `_PipelineScheduleRuntime`, loaded from its CSV."""
+"""The same plan on torch's own `_PipelineScheduleRuntime`, loaded from what ``octoplan export`` writes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
+import octoplan
 from octoplan_schemas import Plan
 
 
@@ -33,20 +34,12 @@ def torch_schedule(
     csv:
         Where this rank writes the schedule that torch loads.
     """
-    csv.write_text("\n".join(",".join(row) for row in csv_rows(plan)) + "\n", encoding="utf-8")
+    octoplan.export_plan(plan, "torch-csv", csv)
     device = torch.device("cpu")
     stages = [PipelineStage(module, stage, len(plan.stages), device) for stage, module in modules.items()]
     schedule = _PipelineScheduleRuntime(stages, plan.job.microbatches, loss_fn=loss)
     schedule._load_csv(str(csv), format="compute_comms")
     return schedule
-
-
-def csv_rows(plan: Plan) -> list[list[str]]:
-    """Return the programs, with the words by which torch divides gradients by the number of microbatches."""
-    rows = []
-    for rank, program in enumerate(plan.programs):
-        rows.append([*program, *(f"{stage.id}REDUCE_GRAD" for stage in plan.stages_of(rank))])
-    return rows
 
 
 def torch_step(

@@ -16,6 +16,9 @@ from octoplan.compile_options import CompileOptions, Progress, compile_options
 from octoplan.compiler import compile_plan, emit_model
 from octoplan.documents import load_cluster, load_plan
 from octoplan.errors import InfeasibleError
+from octoplan.explain import ExplainOptions, Explanation, explain_plan
+from octoplan.exports import Exported, export_plan
+from octoplan.frontier import Frontier, FrontierPoint, compile_frontier, write_frontier
 from octoplan.importers import ImportOptions, import_model
 from octoplan.job_file import load_job
 from octoplan.picture import timeline_of
@@ -25,6 +28,11 @@ from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, save
 __all__ = [
     "Cluster",
     "CompileOptions",
+    "ExplainOptions",
+    "Explanation",
+    "Exported",
+    "Frontier",
+    "FrontierPoint",
     "ImportOptions",
     "InfeasibleError",
     "InputError",
@@ -32,10 +40,13 @@ __all__ = [
     "Plan",
     "Progress",
     "check",
+    "compile_frontier",
     "compile_options",
     "compile_plan",
     "draw_timeline",
     "emit_model",
+    "explain_plan",
+    "export_plan",
     "import_model",
     "is_feasible",
     "load_cluster",
@@ -45,4 +56,5 @@ __all__ = [
     "save",
     "simulate",
     "timeline_of",
+    "write_frontier",
 ]

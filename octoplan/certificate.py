@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import TypeVar
 
+from octoplan.stopping import run_stoppable
 from octoplan_solvers import cp_sat, kind_bound
 from octoplan_solvers.bounds import Bound, lower_bounds
 from octoplan_solvers.problem import Assignment, PipelineProblem
@@ -17,7 +14,8 @@ from octoplan_solvers.result import SolverResult
 
 #: Share of the time that goes into counting layers by kind; it is often solved in less.
 _KIND_SHARE = 0.3
-Outcome = TypeVar("Outcome")
+#: Layers times ranks for which CP-SAT's model is built in a second on a slow machine.
+_BUILT_PER_SECOND = 10_000
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,10 @@ def certify(
         Asked ten times a second; True ends the search with what it has.
     """
     bounds = [strongest_formula(problem)]
-    if time_limit_s <= 0:
+    if time_limit_s <= 0 or should_stop():
         return Certificate(bounds[0], None)
-    stop = _Stop(should_stop)
     if kind_bound.applies(problem):
-        seconds = stop.run(
+        seconds = run_stoppable(
             lambda event: kind_bound.kind_bound(
                 problem,
                 time_limit_s=_KIND_SHARE * time_limit_s,
@@ -68,12 +65,17 @@ def certify(
                 num_workers=1 if deterministic else 2,
                 deterministic=deterministic,
                 stop=event,
-            )
+            ),
+            should_stop,
         )
         bounds.append(Bound("layer-kinds", seconds))
     left = (1 - _KIND_SHARE) * time_limit_s
+    no_time = should_stop() or (not deterministic and solver == DEFAULT_SOLVER and _is_large(problem, left))
+    # Under constraints the solver's assignments may be the only ones to start from.
+    if no_time and not problem.constraints.restricts_placement:
+        return Certificate(_strongest(bounds), None)
     if solver == DEFAULT_SOLVER:
-        master = stop.run(
+        master = run_stoppable(
             lambda event: cp_sat.solve_placement(
                 problem,
                 time_limit_s=left,
@@ -82,33 +84,24 @@ def certify(
                 deterministic=deterministic,
                 hint=hint,
                 stop=event,
-            )
+            ),
+            should_stop,
         )
     else:
         master = solve_assignment(problem, solver=solver, time_limit_s=left, seed=seed, hint=hint)
     if master.bound_s is not None and _bounds_makespan(solver):
         bounds.append(Bound(f"{solver}-placement", master.bound_s))
-    return Certificate(max(bounds, key=lambda bound: bound.seconds), master)
+    return Certificate(_strongest(bounds), master)
+
+
+def _is_large(problem: PipelineProblem, seconds: float) -> bool:
+    """True if stating CP-SAT's model alone would take the time."""
+    return problem.num_layers * problem.num_ranks > _BUILT_PER_SECOND * seconds
+
+
+def _strongest(bounds: list[Bound]) -> Bound:
+    return max(bounds, key=lambda bound: bound.seconds)
 
 
 def _bounds_makespan(solver: str) -> bool:
     return any(info.name == solver and info.objective == "makespan bound" for info in list_solvers())
-
-
-class _Stop:
-    """Runs solvers in a thread, so that Ctrl-C is seen at once."""
-
-    def __init__(self, should_stop: Callable[[], bool]) -> None:
-        self._should_stop = should_stop
-        self._event = threading.Event()
-
-    def run(self, solve: Callable[[threading.Event], Outcome]) -> Outcome:
-        """Return what a solver returns; it is given an event that asks it to stop."""
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(solve, self._event)
-            while True:
-                try:
-                    return future.result(timeout=0.1)
-                except FutureTimeoutError:
-                    if self._should_stop():
-                        self._event.set()

@@ -79,6 +79,20 @@ def simulate(plan: Plan, model: ModelGraph | None = None, cluster: Cluster | Non
     return simulate_schedule(read_schedule(plan, staged, index))
 
 
+def checked_programs(plan: Plan, model: ModelGraph | None = None) -> ProgramIndex:
+    """Return the parsed programs of a plan that passes the check; memory is not looked at.
+
+    Raises
+    ------
+    InputError
+        If the plan is not valid.
+    """
+    findings, index = _check_programs(plan, None if model is None else _edges(plan, model))
+    if findings or index is None:
+        raise InputError(str(findings[0]))
+    return index
+
+
 def predict_again(plan: Plan, simulation: Simulation) -> Prediction:
     """Return the prediction of a fresh simulation; the bound is the plan's own, for it is not recomputed."""
     fresh = predict(simulation, None)

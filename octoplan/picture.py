@@ -70,6 +70,7 @@ def measured_timeline(plan: Plan, predicted: Timeline, trace: Trace) -> Timeline
             for rank in range(plan.num_ranks)
             for what in ("measured", "predicted")
         ),
+        rows_per_rank=2,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 
 from octoplan.ordering import OrderedPlan, confirm, run_order
-from octoplan_solvers.benders import Price, solve_by_benders
+from octoplan.stopping import run_stoppable
+from octoplan_solvers.benders import BendersResult, Price, solve_by_benders
 from octoplan_solvers.bounds import Bound
 from octoplan_solvers.order_search import solve_order
 from octoplan_solvers.placement_check import assignment_bound
@@ -41,22 +43,29 @@ def prove(
     ----------
     incumbent:
         A plan that fits, or None.
+    should_stop:
+        Asked ten times a second; True ends the proof with what it has.
     on_progress:
         Told makespan and bound in seconds after every assignment priced.
     """
     if not problem.layer_time_s.any():
         return incumbent, Bound("benders", 0.0)
     pricer = _ExactPricer(problem, incumbent, time.monotonic() + time_limit_s, seed)
-    result = solve_by_benders(
-        problem,
-        pricer.price,
-        time_limit_s=time_limit_s,
-        seed=seed,
-        incumbent_s=math.inf if incumbent is None else incumbent.makespan_s,
-        incumbent=None if incumbent is None else incumbent.staged.assignment,
-        should_stop=should_stop,
-        on_progress=on_progress,
-    )
+
+    def solve(stop: threading.Event) -> BendersResult:
+        pricer.stop = stop
+        return solve_by_benders(
+            problem,
+            pricer.price,
+            time_limit_s=time_limit_s,
+            seed=seed,
+            incumbent_s=math.inf if incumbent is None else incumbent.makespan_s,
+            incumbent=None if incumbent is None else incumbent.staged.assignment,
+            stop=stop,
+            on_progress=on_progress,
+        )
+
+    result = run_stoppable(solve, should_stop)
     return pricer.best, Bound("benders", result.bound_s)
 
 
@@ -67,6 +76,7 @@ class _ExactPricer:
         self, problem: PipelineProblem, best: OrderedPlan | None, deadline: float, seed: int
     ) -> None:
         self.best = best
+        self.stop: threading.Event | None = None
         self._problem = problem
         self._deadline = deadline
         self._seed = seed
@@ -75,7 +85,9 @@ class _ExactPricer:
         """Price one assignment."""
         staged = build_staged(self._problem, assignment)
         left = max(self._deadline - time.monotonic(), 0.01)
-        result = solve_order(staged, confirm(staged), time_limit_s=min(left, _ORDER_S), seed=self._seed)
+        result = solve_order(
+            staged, confirm(staged), time_limit_s=min(left, _ORDER_S), seed=self._seed, stop=self.stop
+        )
         if result.status == "infeasible":
             return Price(math.inf, math.inf)
         if result.order is not None and result.objective_s is not None and result.objective_s < beat_s:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from octoplan.cli import commands, console
+from octoplan.cli import commands, console, explain_command, export_command, study_command
 from octoplan.errors import InfeasibleError
 from octoplan_schemas import InputError
 
@@ -22,6 +22,9 @@ app = typer.Typer(
 )
 for name, function in commands.COMMANDS.items():
     app.command(name)(function)
+app.command("explain")(explain_command.explain)
+app.command("export")(export_command.export)
+app.add_typer(study_command.app, name="study")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

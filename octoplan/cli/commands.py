@@ -13,7 +13,10 @@ import octoplan
 from octoplan.cli import console
 from octoplan.cli import options as flags
 from octoplan.cli.bubbles import bubble_table, division_table
+from octoplan.cli.live import compile_progress
+from octoplan.cli.profile_command import profile
 from octoplan.cli.run_command import run
+from octoplan.frontier import require_frontier_output, write_frontier
 from octoplan.picture import measured_timeline
 from octoplan.problem_builder import require_same_inputs
 from octoplan.report.timeline import require_known_ending
@@ -84,15 +87,27 @@ def compile_(
         ),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds of search (default 10).")
+        float | None, typer.Option("--time-limit", help="Seconds in all (default 10).")
     ] = None,
     max_evaluations: Annotated[
         int | None, typer.Option("--max-evaluations", help="End after so many candidates: reproducible.")
+    ] = None,
+    gap: Annotated[
+        str | None,
+        typer.Option("--gap", help="End once the makespan is within 1% (or 0.01) of the certified bound."),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the search (default 0).")] = None,
     solver: Annotated[
         str | None,
         typer.Option("--solver", help="Placement solver (default cp-sat); octoplan solvers lists them."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="octoplan|torch|torchtitan|megatron",
+            help="The engine that shall run the plan (default: octoplan's runtime, which runs any).",
+        ),
     ] = None,
     job: Annotated[
         Path | None,
@@ -106,6 +121,14 @@ def compile_(
             "--emit-model", metavar="FILE", help="Write the constraint model: .mps, .lp or .pb.txt."
         ),
     ] = None,
+    frontier: Annotated[
+        Path | None,
+        typer.Option(
+            "--frontier",
+            metavar="OUT",
+            help="Also write the trade-off of makespan against memory: a folder, or a .json, .csv, .svg or .png.",
+        ),
+    ] = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="With --json: every op's start and end.")
     ] = False,
@@ -114,7 +137,9 @@ def compile_(
     """Compile a plan: cut the model, place the parts, order the work."""
     devices = load(cluster, Cluster)
     graph = imports.read(model, devices)
-    _require_writable(output)
+    require_writable(output)
+    if frontier is not None:
+        require_frontier_output(frontier)
     given = {
         "microbatches": microbatches,
         "strategy": strategy,
@@ -123,29 +148,38 @@ def compile_(
         "memory_limit": memory_limit,
         "time_limit_s": time_limit,
         "max_evaluations": max_evaluations,
+        "gap": gap,
         "seed": seed,
         "solver": solver,
+        "target": target,
     }
     options = octoplan.compile_options(None if job is None else octoplan.load_job(job), **given)
     if emit_model is not None:
         octoplan.emit_model(graph, devices, options, emit_model)
     try:
-        with console.compile_progress(quiet=json_output) as (on_progress, should_stop):
-            plan = octoplan.compile_plan(
-                graph, devices, replace(options, on_progress=on_progress, should_stop=should_stop)
-            )
+        with compile_progress(quiet=json_output) as (on_progress, should_stop):
+            options = replace(options, on_progress=on_progress, should_stop=should_stop)
+            trade_off = None if frontier is None else octoplan.compile_frontier(graph, devices, options)
+            plan = octoplan.compile_plan(graph, devices, options) if trade_off is None else trade_off.plan
     except octoplan.InfeasibleError as error:
         if json_output:
             console.print_json({"feasible": False, "reason": str(error)})
         raise
     save(output, plan)
+    if should_stop():
+        console.note(f"interrupted: {output} holds the best plan so far")
+    if trade_off is not None and frontier is not None:
+        write_frontier(trade_off, frontier)
     if json_output:
         simulation = octoplan.simulate(plan, graph, devices) if timeline else None
-        console.print_json(console.prediction_json(plan.predicted, True, simulation))
+        printed = console.prediction_json(plan.predicted, True, simulation)
+        console.print_json(printed if trade_off is None else {**printed, "frontier": trade_off.to_document()})
     else:
         console.print_prediction(
             f"{output}: {graph.name} on {devices.name}, {plan.provenance.strategy}", plan.predicted
         )
+        if trade_off is not None:
+            console.print_frontier(f"{frontier}: makespan against memory", trade_off)
     return 0
 
 
@@ -170,8 +204,8 @@ def simulate(
     json_output: flags.Json = False,
 ) -> None:
     """Recompute what a plan takes, from its programs alone; say what the idle time is spent waiting for."""
-    document, graph, devices = _read_inputs(plan, model, cluster, imports)
-    with _naming(plan):
+    document, graph, devices = read_inputs(plan, model, cluster, imports)
+    with naming(plan):
         simulation = octoplan.simulate(document, graph, devices)
     predicted = octoplan.predict_again(document, simulation)
     feasible = octoplan.is_feasible(simulation)
@@ -195,8 +229,8 @@ def check(
     json_output: flags.Json = False,
 ) -> int:
     """Decide whether a plan is complete, ordered, deadlock-free and, with model and cluster, within memory."""
-    document, graph, devices = _read_inputs(plan, model, cluster, imports)
-    with _naming(plan):
+    document, graph, devices = read_inputs(plan, model, cluster, imports)
+    with naming(plan):
         findings = octoplan.check(document, graph, devices)
     if json_output:
         rows = [{"rule": finding.rule, "message": finding.message} for finding in findings]
@@ -234,9 +268,9 @@ def show(
 ) -> None:
     """Draw a plan's timeline: ranks as rows, ops as boxes, memory below."""
     require_known_ending(output)
-    _require_writable(output)
-    document, graph, devices = _read_inputs(plan, model, cluster, imports)
-    with _naming(plan):
+    require_writable(output)
+    document, graph, devices = read_inputs(plan, model, cluster, imports)
+    with naming(plan):
         simulation = octoplan.simulate(document, graph, devices)
     timeline = octoplan.timeline_of(document, simulation, devices)
     if measured is not None:
@@ -253,10 +287,11 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "check": check,
     "show": show,
     "run": run,
+    "profile": profile,
 }
 
 
-class _naming:  # noqa: N801 - reads as a statement: with _naming(file)
+class naming:  # noqa: N801 - reads as a statement: with naming(file)
     """Put the file's name in front of an error that is about its content."""
 
     def __init__(self, path: Path) -> None:
@@ -270,7 +305,7 @@ class _naming:  # noqa: N801 - reads as a statement: with _naming(file)
             raise error.in_source(str(self._path)) from None
 
 
-def _require_writable(path: Path) -> None:
+def require_writable(path: Path) -> None:
     """Refuse an output that cannot be written before the long work, not after it."""
     if path.is_dir():
         raise InputError("is a folder; give a file name", source=str(path))
@@ -278,14 +313,14 @@ def _require_writable(path: Path) -> None:
         raise InputError("cannot be written: its folder does not exist", source=str(path))
 
 
-def _read_inputs(
+def read_inputs(
     plan: Path, model: Path | None, cluster: Path | None, imports: flags.ImportFlags
 ) -> tuple[Plan, ModelGraph | None, Cluster | None]:
     """Read plan, model and cluster; warn of unknown hashes."""
     document = load(plan, Plan)
     devices = None if cluster is None else load(cluster, Cluster)
     graph = None if model is None else imports.read(model, devices)
-    with _naming(plan):
+    with naming(plan):
         for warning in require_same_inputs(document, graph, devices):
             console.warn(f"{plan}: {warning}")
     return document, graph, devices

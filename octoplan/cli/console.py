@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import octoplan
+from octoplan.frontier import Frontier
 from octoplan.simulator import Simulation
 from octoplan_schemas import Prediction
 from octoplan_solvers.registry import SolverInfo
@@ -37,6 +32,11 @@ def fail(message: str) -> None:
 def warn(message: str) -> None:
     """Print one warning line."""
     sys.stderr.write(f"octoplan: warning: {' '.join(message.split())}\n")
+
+
+def note(message: str) -> None:
+    """Print one line of news on standard error."""
+    sys.stderr.write(f"octoplan: {' '.join(message.split())}\n")
 
 
 def seconds(value: float | None) -> str:
@@ -84,6 +84,24 @@ def print_prediction(title: str, predicted: Prediction) -> None:
     )
 
 
+def print_frontier(title: str, frontier: Frontier) -> None:
+    """Print one row per point, least memory first."""
+    table = Table(title=title, title_justify="left")
+    for column in ("limit", "peak memory", "makespan", "bound", "gap", "bubbles"):
+        table.add_column(column, justify="right")
+    for point in frontier.points:
+        bound = point.lower_bound_s
+        table.add_row(
+            point.memory_limit,
+            gibibytes(point.peak_bytes),
+            seconds(point.makespan_s),
+            seconds(bound),
+            percent(point.makespan_s / bound - 1 if bound > 0 else None),
+            percent(point.plan.predicted.bubble_fraction),
+        )
+    out.print(table)
+
+
 def print_solvers(infos: list[SolverInfo]) -> None:
     """Print one row per solver."""
     table = Table(title="placement solvers", title_justify="left")
@@ -112,52 +130,3 @@ def prediction_json(
 
         document["ops"] = word_times(simulation)
     return document
-
-
-@contextmanager
-def compile_progress(quiet: bool) -> Iterator[tuple[Any, Any]]:
-    """Show a live line on a terminal; yield the two callbacks of `octoplan.CompileOptions`.
-
-    Ctrl-C asks the search to stop with the best plan so far; a second one ends the program.
-    """
-    stop = threading.Event()
-    with _first_interrupt_sets(stop):
-        if quiet or not err.is_terminal:
-            yield (lambda progress: None), stop.is_set
-            return
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task("starting", total=1.0)
-
-            def show(progress: octoplan.Progress) -> None:
-                bar.update(task, description=_describe(progress), completed=progress.spent)
-
-            yield show, stop.is_set
-
-
-def _describe(progress: octoplan.Progress) -> str:
-    if progress.best_makespan_s is None or progress.lower_bound_s is None:
-        return progress.phase
-    gap = progress.best_makespan_s / progress.lower_bound_s - 1 if progress.lower_bound_s else None
-    return (
-        f"{progress.phase}: best {seconds(progress.best_makespan_s)}, bound {seconds(progress.lower_bound_s)}, "
-        f"gap {percent(gap)}, {progress.num_evaluations:,} evaluated"
-    )
-
-
-@contextmanager
-def _first_interrupt_sets(stop: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(signum: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    previous = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -6,7 +6,6 @@ The compiler never imports torch, and a GPU node needs no solver; so the runtime
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from octoplan.cli import options as flags
 from octoplan_schemas import Cluster, InputError, ModelGraph, load, save
 from octoplan_schemas.files import read_json
 
+_PROGRAM = "octoplan_runtime"
+
 
 @flags.with_import_flags
 def run(
@@ -32,6 +33,12 @@ def run(
     ] = None,
     steps: Annotated[int, typer.Option("--steps", help="Optimizer steps.")] = 1,
     dtype: Annotated[str, typer.Option("--dtype", metavar="float32|float64|bfloat16")] = "float32",
+    autocast: Annotated[
+        str | None,
+        typer.Option(
+            "--autocast", metavar="bfloat16|float16", help="Compute in this type, train in float32."
+        ),
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with a single process.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Longest that a rank may stay in one op, seconds.")
@@ -62,7 +69,7 @@ def run(
     json_output: flags.Json = False,
 ) -> int:
     """Run a plan with torch: local processes, or this rank under torchrun; without --layers on a miniature of M."""
-    _require_runtime()
+    require_runtime()
     arguments = [
         str(plan),
         "--steps",
@@ -85,24 +92,31 @@ def run(
     }
     arguments += [flag for flag, wanted in chosen.items() if wanted]
     machine = cluster if emulate else None
-    values = {"--layers": layers, "--calibrate": calibrate, "--trace": trace, "--cluster": machine}
+    values = {
+        "--layers": layers,
+        "--autocast": autocast,
+        "--calibrate": calibrate,
+        "--trace": trace,
+        "--cluster": machine,
+    }
     for flag, value in values.items():
         arguments += [] if value is None else [flag, str(value)]
     if model is None or emulate:
-        return _run_program(arguments)
+        return run_program(_PROGRAM, arguments)
     if _is_graph(model):
-        return _run_program([*arguments, "--model", str(model)])
+        return run_program(_PROGRAM, [*arguments, "--model", str(model)])
     devices = None if cluster is None else load(cluster, Cluster)
     graph = imports.read(model, devices)
     with tempfile.TemporaryDirectory(prefix="octoplan-") as folder:
         file = Path(folder) / "model.json"
         save(file, graph)
-        return _run_program([*arguments, "--model", str(file)])
+        return run_program(_PROGRAM, [*arguments, "--model", str(file)])
 
 
-def _require_runtime() -> None:
+def require_runtime() -> None:
+    """Refuse what needs torch where it is not installed."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("octoplan_runtime") is None:
-        raise InputError("octoplan run needs torch; install it with: pip install 'octoplan[runtime]'")
+        raise InputError("this command needs torch; install it with: pip install 'octoplan[runtime]'")
 
 
 def _is_graph(path: Path) -> bool:
@@ -110,10 +124,9 @@ def _is_graph(path: Path) -> bool:
     return isinstance(document, dict) and str(document.get("format", "")).startswith(ModelGraph.FORMAT)
 
 
-def _run_program(arguments: list[str]) -> int:
-    """Run the runtime's own program and return its exit code; signals to us go to it."""
-    environment = dict(os.environ)
-    process = subprocess.Popen([sys.executable, "-m", "octoplan_runtime", *arguments], env=environment)
+def run_program(program: str, arguments: list[str]) -> int:
+    """Run a program of the runtime and return its exit code; signals to us go to it."""
+    process = subprocess.Popen([sys.executable, "-m", program, *arguments])
 
     def forward(number: int, frame: Any) -> None:
         process.send_signal(number)

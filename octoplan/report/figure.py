@@ -51,7 +51,7 @@ def figure_bytes(figure: Figure, file_format: str) -> bytes:
 def _draw_header(figure: Figure, timeline: Timeline, layout: Layout) -> None:
     facts = (
         f"makespan {style.time_text(timeline.makespan_s, timeline.makespan_s)}   |   "
-        f"bubble {100 * timeline.bubble_fraction:.1f} %   |   {timeline.num_ranks} ranks, "
+        f"bubble {100 * timeline.bubble_fraction:.1f} %   |   {timeline.num_ranks // timeline.rows_per_rank} ranks, "
         f"{timeline.num_microbatches} microbatches"
     )
     left, height = layout.left / layout.width, layout.height

@@ -49,6 +49,7 @@ def page_data(timeline: Timeline) -> dict[str, Any]:
         "microbatches": timeline.num_microbatches,
         "groups": [_group(kind, stage, levels[stage]) for kind, stage in groups],
         "rows": rows,
+        "rowsPerRank": timeline.rows_per_rank,
         "busy": timeline.busy_fractions(),
         "ranks": [style.printable(timeline.rank_label(rank)) for rank in range(timeline.num_ranks)],
         "stages": [style.printable(label) for label in timeline.stage_labels],

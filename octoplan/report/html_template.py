@@ -288,7 +288,7 @@ function add(parent, tag, content) {
 }
 
 document.getElementById("facts").textContent = "makespan " + timeText(plan.makespan) + "  |  bubble " +
-  percent(plan.bubble) + "  |  " + NUM_RANKS + " ranks, " + plan.microbatches + " microbatches";
+  percent(plan.bubble) + "  |  " + NUM_RANKS / plan.rowsPerRank + " ranks, " + plan.microbatches + " microbatches";
 const memoryLegend = plan.memory.length ? [["#90a4ae", "state"], ["#b39ddb", "activations"]] : [];
 if (plan.memory.some(curve => curve.limit !== null)) memoryLegend.push(["#b00020", "limit"]);
 for (const [colour, name] of [...plan.legend, ["#eceff1", "idle"], ...memoryLegend]) {

@@ -58,8 +58,9 @@ class MemoryCurve:
 class Timeline:
     """Everything that a picture shows.
 
-    ``memory`` has one curve per rank or is empty; ``stage_labels`` has one line per stage and
-    ``rank_labels`` one name per rank (either may be empty).
+    ``num_ranks`` counts rows: with ``rows_per_rank`` 2 every rank has two, such as measured and predicted. ``memory``
+    has one curve per row or is empty; ``stage_labels`` has one line per stage and ``rank_labels`` one name per row
+    (either may be empty).
     """
 
     title: str
@@ -71,6 +72,7 @@ class Timeline:
     memory: tuple[MemoryCurve, ...] = ()
     stage_labels: tuple[str, ...] = ()
     rank_labels: tuple[str, ...] = ()
+    rows_per_rank: int = 1
 
     @property
     def num_microbatches(self) -> int:

@@ -57,9 +57,11 @@ class ProblemArrays(NamedTuple):
     rank_relations: IntArray
     min_stages_per_rank: int
     equal_stages: bool
+    #: Whether every backward of the first stage is one B, as an engine may ask.
+    fuse_first_stage: bool
 
 
-def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
+def problem_arrays(problem: PipelineProblem, *, fuse_first_stage: bool = False) -> ProblemArrays:
     """Build the tuple once per problem."""
     limited = bool(np.isfinite(problem.memory_limit_bytes).any() or np.isfinite(problem.dynamic_limit_bytes))
     limit = problem.memory_limit_bytes
@@ -100,6 +102,7 @@ def problem_arrays(problem: PipelineProblem) -> ProblemArrays:
         rank_relations=relations,
         min_stages_per_rank=rule.min,
         equal_stages=rule.equal,
+        fuse_first_stage=fuse_first_stage,
     )
 
 

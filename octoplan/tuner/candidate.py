@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from octoplan.tuner.arrays import scheduled_microbatches
-from octoplan.tuner.pricing_kernel import DELTA_SIZE, FUSE, RULE_SIZE
+from octoplan.engine_order import only_fused_first_stage, torch_orders
+from octoplan.ordering import OrderedPlan, confirm
+from octoplan.tuner.arrays import problem_arrays, scheduled_microbatches
+from octoplan.tuner.pricing_kernel import DELTA_SIZE, FUSE, RULE_SIZE, price_kernel
 from octoplan_solvers.list_scheduling import (
     ListScheduler,
     MemoryTooSmallError,
@@ -17,8 +20,9 @@ from octoplan_solvers.list_scheduling import (
     microbatch_period,
 )
 from octoplan_solvers.ops import FloatArray, IntArray
+from octoplan_solvers.order import Order
 from octoplan_solvers.problem import Assignment, PipelineProblem
-from octoplan_solvers.staged import build_staged
+from octoplan_solvers.staged import StagedProblem, build_staged
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,26 @@ def rule_array(rule: PolicyRule) -> FloatArray:
 
 
 class Pricer:
-    """Prices assignments with the portfolio of rules, and remembers the shortage closest to fitting."""
+    """Prices assignments with the portfolio of rules, and remembers the shortage closest to fitting.
 
-    def __init__(self, problem: PipelineProblem) -> None:
+    Parameters
+    ----------
+    fuse_first_stage:
+        Whether every backward of the first stage is one B, as some engines run it whatever the plan says.
+    """
+
+    def __init__(self, problem: PipelineProblem, *, fuse_first_stage: bool = False) -> None:
         self.problem = problem
+        self.fuse_first_stage = fuse_first_stage
+        self.arrays = problem_arrays(problem, fuse_first_stage=fuse_first_stage)
         self._rank_max_in_flight = problem.constraints.rank_max_in_flight(
             problem.num_ranks, problem.num_microbatches
         )
         self.least_short: MemoryTooSmallError | None = None
+        #: Plans that are there already: the orders to finish with are the best of these and of the search's.
+        self.known: tuple[OrderedPlan, ...] = ()
+        #: Candidates whose policies are tried, besides the portfolio, wherever their assignment is priced.
+        self.candidates: tuple[Candidate, ...] = ()
 
     def scheduler(self, assignment: Assignment, num_microbatches: int | None = None) -> ListScheduler | None:
         """Return a list scheduler, or None if one microbatch at a time does not fit."""
@@ -85,14 +101,64 @@ class Pricer:
                 self.least_short = error
             return None
 
-    def best(self, assignment: Assignment) -> Candidate | None:
-        """Return the candidate with the portfolio's best rule, or None if it does not fit."""
+    def policy(self, candidate: Candidate, scheduler: ListScheduler) -> Policy:
+        """Return a candidate's policy for a scheduler of the same assignment, with what the engine asks for."""
+        policy = candidate.policy(scheduler)
+        if not self.fuse_first_stage:
+            return policy
+        return replace(policy, fuse=policy.fuse | (np.arange(len(policy.fuse)) == 0))
+
+    def confirm(self, staged: StagedProblem) -> Callable[[Order], float | None]:
+        """Return the exact simulation of an order as the order solvers take it: None where it is not allowed."""
+        evaluate = confirm(staged)
+        return only_fused_first_stage(evaluate) if self.fuse_first_stage else evaluate
+
+    def allowed_orders(self, plan: OrderedPlan) -> list[OrderedPlan]:
+        """Return what a plan of any order becomes where the engine asks for something."""
+        return torch_orders(plan) if self.fuse_first_stage else [plan]
+
+    def best(
+        self,
+        assignment: Assignment,
+        *,
+        give_up_s: float = float("inf"),
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Candidate | None:
+        """Return the candidate with the best policy of the portfolio and of the known candidates.
+
+        Parameters
+        ----------
+        give_up_s:
+            A candidate that takes longer is of no use.
+        should_stop:
+            Asked after every policy; True ends with the best so far.
+
+        Returns
+        -------
+        Candidate or None
+            None if it does not fit, or is of no use.
+        """
+        if self.fuse_first_stage:
+            give_up_s = float("inf")  # the portfolio does not know what the engine will make of it
         scheduled = scheduled_microbatches(self.problem)
         scheduler = self.scheduler(assignment, scheduled)
         if scheduler is None:
             return None
-        rule, makespan = best_of_portfolio(scheduler)
-        makespan += (self.problem.num_microbatches - scheduled) * microbatch_period(scheduler.staged)
+        extra_s = (self.problem.num_microbatches - scheduled) * microbatch_period(scheduler.staged)
+        rule, makespan = best_of_portfolio(scheduler, give_up_s - extra_s, should_stop)
+        makespan += extra_s
         cuts = np.array([0, *(end for _, end in assignment.boundaries)], dtype=np.int64)
         ranks = np.array(assignment.ranks, dtype=np.int64)
-        return Candidate(cuts, ranks, rule_array(rule), np.zeros((len(ranks), DELTA_SIZE)), makespan)
+        numbers, delta = rule_array(rule), np.zeros((len(ranks), DELTA_SIZE))
+        if self.fuse_first_stage:
+            makespan = float(price_kernel(self.arrays, cuts, ranks, numbers, delta, np.inf))
+        best = Candidate(cuts, ranks, numbers, delta, makespan)
+        for known in self.candidates:
+            if np.array_equal(known.cuts, cuts) and np.array_equal(known.ranks, ranks):
+                best = min(best, self._priced_again(known), key=lambda candidate: candidate.makespan_s)
+        return best if np.isfinite(best.makespan_s) else None
+
+    def _priced_again(self, known: Candidate) -> Candidate:
+        """Return a candidate of another problem with the makespan that it has in this one."""
+        price = price_kernel(self.arrays, known.cuts, known.ranks, known.rule, known.delta, np.inf)
+        return replace(known, makespan_s=float(price))

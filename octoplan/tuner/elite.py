@@ -33,6 +33,11 @@ class Elite:
         """Seconds of the best member, infinite without one."""
         return self.members[0].makespan_s if self.members else math.inf
 
+    @property
+    def worst_makespan_s(self) -> float:
+        """Seconds of the worst member of a full pool: whatever takes longer will not be taken in."""
+        return self.members[-1].makespan_s if len(self.members) == self.size else math.inf
+
 
 def _key(candidate: Candidate) -> tuple[bytes, bytes]:
     return candidate.cuts.tobytes(), candidate.ranks.tobytes()

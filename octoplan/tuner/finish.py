@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from octoplan.ordering import OrderedPlan, confirm, order_by_policy, run_order
+from octoplan.stopping import run_stoppable
 from octoplan.tuner.budget import Budget
 from octoplan.tuner.candidate import Candidate, Pricer
 from octoplan.tuner.elite import Elite
@@ -16,6 +18,8 @@ _EVALUATIONS_PER_WINDOW = 500
 _MANY_OPS = 20_000
 #: Microbatches from which a repeating order is looked for, too.
 _MANY_MICROBATCHES = 128
+#: Orders that the search for a repeating order still builds after it was asked to end.
+_ORDERS_TO_END = 8
 
 
 def finish(
@@ -28,28 +32,51 @@ def finish(
     good_enough_s:
         A plan no longer than this is not improved any more.
     """
-    plans = [plan for member in elite.members for plan in _orders(pricer, member, seed)]
-    fitting = [plan for plan in plans if not plan.excess_bytes().any()]
+    budget.phase = "finish"
+    fitting: list[OrderedPlan] = []
+    for position, member in enumerate(elite.members):
+        # The best one is always turned into a plan: that is what the time went into.
+        if position > 0 and (fitting or pricer.known) and budget.is_late(1.0):
+            break
+        plans = _orders(pricer, member, budget, seed)
+        fitting += [plan for plan in plans if not plan.excess_bytes().any()]
+    fitting += pricer.known
     if not fitting:
         return None
     best = min(fitting, key=lambda plan: plan.makespan_s)
     return best if best.makespan_s <= good_enough_s else _improve(pricer, best, budget, seed)
 
 
-def _orders(pricer: Pricer, member: Candidate, seed: int) -> Iterator[OrderedPlan]:
+def _orders(pricer: Pricer, member: Candidate, budget: Budget, seed: int) -> Iterator[OrderedPlan]:
     """Yield the order of a member's own policy and, for many microbatches, a periodic one."""
     scheduler = pricer.scheduler(member.assignment)
     if scheduler is None:
         return
-    yield order_by_policy(scheduler, member.policy(scheduler))
-    if (
-        scheduler.staged.num_microbatches >= _MANY_MICROBATCHES
-        and not pricer.problem.constraints.max_in_flight
-    ):
-        staged = scheduler.staged
-        found = periodic_order(staged, confirm(staged), seed=seed)
-        if found.order is not None:
-            yield run_order(staged, found.order)
+    began = budget.elapsed_s
+    yield order_by_policy(scheduler, pricer.policy(member, scheduler))
+    is_long = scheduler.staged.num_microbatches >= _MANY_MICROBATCHES
+    if not is_long or pricer.problem.constraints.max_in_flight:
+        return
+    until = _periodic_until(budget, budget.elapsed_s - began)
+    if budget.is_late(until):
+        return
+    staged = scheduler.staged
+    found = run_stoppable(
+        lambda stop: periodic_order(staged, confirm(staged), seed=seed, stop=stop),
+        lambda: budget.is_late(until),
+    )
+    if found.order is not None:
+        yield from pricer.allowed_orders(run_order(staged, found.order))
+
+
+def _periodic_until(budget: Budget, order_s: float) -> float:
+    """Return the share of the seconds at which a periodic order must be asked to end.
+
+    Half of what is left, less what it takes to end, which is a few times the seconds of one order.
+    """
+    left_s = budget.seconds - budget.elapsed_s
+    ends_s = budget.elapsed_s + min(left_s / 2, left_s - _ORDERS_TO_END * order_s)
+    return ends_s / budget.seconds if budget.seconds > 0 else 0.0
 
 
 def _improve(pricer: Pricer, best: OrderedPlan, budget: Budget, seed: int) -> OrderedPlan:
@@ -62,10 +89,14 @@ def _improve(pricer: Pricer, best: OrderedPlan, budget: Budget, seed: int) -> Or
         windows = budget.max_evaluations // _EVALUATIONS_PER_WINDOW
         if windows == 0:
             return best
-        found = improve_order(staged, order, confirm(staged), iterations=windows, seed=seed)
+        effort: dict[str, Any] = {"iterations": windows}
     elif left > 0:
-        found = improve_order(staged, order, confirm(staged), time_limit_s=left, seed=seed, num_workers=2)
+        effort = {"time_limit_s": left, "num_workers": 2}
     else:
         return best
+    found = run_stoppable(
+        lambda stop: improve_order(staged, order, pricer.confirm(staged), seed=seed, stop=stop, **effort),
+        budget.should_stop,
+    )
     better = found.order is not None and found.objective_s is not None and found.objective_s < best.makespan_s
     return run_order(staged, found.order) if better and found.order is not None else best

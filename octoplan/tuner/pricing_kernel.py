@@ -226,6 +226,8 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
     for stage in range(num_stages):
         for kind_class in range(3):
             bias[stage, kind_class] += delta[stage, kind_class]
+    fuse = delta[:, FUSE] > 0.5
+    fuse[0] |= arrays.fuse_first_stage
     rank_begin, rank_stages = group(ranks, num_ranks)
     in_begin, in_edges = group(destination, num_stages)
     out_begin, out_edges = group(source, num_stages)
@@ -262,7 +264,7 @@ def price_kernel(arrays: Any, cuts: Any, ranks: Any, rule: Any, delta: Any, give
         future,
         bias,
         np.full(num_stages, arrays.num_microbatches, np.int64),
-        delta[:, FUSE] > 0.5,
+        fuse,
         arrays.rank_max_in_flight,
         rule[ALTERNATE],
         rule[MEMORY_BONUS],

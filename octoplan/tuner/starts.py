@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 
 from octoplan.baselines.schedule import loop_placement
@@ -44,7 +46,19 @@ def _regular_placements(problem: PipelineProblem) -> list[tuple[int, ...]]:
         placements.append(loop_placement(problem.num_ranks, count))
         if count > 1 and problem.num_ranks > 1:
             placements.append(zigzag_placement(problem.num_ranks, count))
-    return placements
+    return [tuple(order[rank] for rank in ranks) for order in _rank_orders(problem) for ranks in placements]
+
+
+def _rank_orders(problem: PipelineProblem) -> list[list[int]]:
+    """Return the ranks as they are and, where devices differ, the slowest first and fast and slow ones by turns."""
+    ranks = list(range(problem.num_ranks))
+    if len(set(problem.rank_type.tolist())) == 1:
+        return [ranks]
+    by_speed = np.argsort(-problem.rank_layer_time_s.sum(axis=1), kind="stable").tolist()
+    half = (problem.num_ranks + 1) // 2
+    slow, fast = by_speed[:half], by_speed[half:][::-1]
+    by_turns = [rank for pair in zip_longest(fast, slow) for rank in pair if rank is not None]
+    return [ranks, by_speed, by_turns]
 
 
 def zigzag_placement(num_ranks: int, stages_per_rank: int) -> tuple[int, ...]:

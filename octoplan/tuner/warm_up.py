@@ -7,6 +7,7 @@ import numpy as np
 from octoplan.ordering import order_by_policy
 from octoplan.tuner.annealing_kernel import anneal_kernel
 from octoplan.tuner.arrays import problem_arrays
+from octoplan.tuner.balance_kernel import even_loads_kernel
 from octoplan.tuner.candidate import Pricer
 from octoplan_solvers.problem import Assignment, PipelineProblem
 
@@ -30,6 +31,7 @@ def warm_up() -> None:
         0.25,
         0,
     )
+    even_loads_kernel(pricer.arrays, start.cuts, start.ranks, 1, 0.1, 0)
     scheduler = pricer.scheduler(start.assignment)
     assert scheduler is not None
     order_by_policy(scheduler, start.policy(scheduler)).excess_bytes()

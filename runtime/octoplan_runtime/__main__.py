@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from octoplan_runtime.command_line import OneLineParser
 from octoplan_runtime.fork_server import fork_server, stop_fork_server, under_torchrun
-from octoplan_runtime.options import DTYPE_NAMES, RunOptions
+from octoplan_runtime.options import AUTOCAST_NAMES, DTYPE_NAMES, RunOptions
 from octoplan_schemas import InputError
 
 
@@ -40,6 +40,7 @@ def _options(parsed: argparse.Namespace) -> RunOptions:
         layers=parsed.layers,
         steps=parsed.steps,
         dtype=parsed.dtype,
+        autocast=parsed.autocast,
         verify=parsed.verify,
         timeout_s=parsed.timeout,
         seed=parsed.seed,
@@ -64,15 +65,8 @@ def _scale(text: str) -> float | None:
     return value
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = OneLineParser(
         prog="python -m octoplan_runtime",
         description="Run a plan with torch: one local process per rank, or this rank under torchrun.",
     )
@@ -85,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=1, metavar="N", help="optimizer steps (default: 1)")
     parser.add_argument("--dtype", choices=DTYPE_NAMES, default="float32", help="default: float32")
+    parser.add_argument(
+        "--autocast", choices=AUTOCAST_NAMES, help="mixed precision: compute in this type, train in float32"
+    )
     parser.add_argument("--verify", action="store_true", help="compare losses and gradients with one process")
     parser.add_argument(
         "--timeout",

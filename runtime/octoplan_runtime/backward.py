@@ -1,41 +1,27 @@
-"""Fused and split backward of one stage and one microbatch.
+"""Fused and split backward of one stage and one microbatch, on torch's public autograd alone.
 
-The split uses torch's own ``stage_backward_input`` and ``stage_backward_weight``, within the limits in
-which they are right. Their weight half works on groups: the weights that gradients reach through the same
-nodes of the graph. Where a weight is used more than once in a stage, its group has several such nodes; then
-torch up to 2.13 frees a part of the graph that another group still needs, or counts a gradient twice. Those
-weights, and those that no path from the stage's inputs leads past, get their gradient by ordinary autograd
-during I.
+Torch's own ``stage_backward_input`` and ``stage_backward_weight`` are private, change from release to release, and up
+to 2.12 go wrong where a weight is used twice in a stage or a node has several outputs; `WeightWork` does what they are
+for.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
 
-#: What W has to do, left behind by I.
-WeightWork = Callable[[], None]
-_Group = dict[str, Any]
+from octoplan_runtime.weight_work import WeightWork, split_at_cuts
 
-
-def backward_fused(roots: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-    """Run the whole backward: gradients are added to ``.grad`` of the weights and of the stage's inputs."""
-    if roots:
-        torch.autograd.backward(list(roots), list(gradients))
+Tensors = Sequence[torch.Tensor]
 
 
-def backward_input(
-    roots: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    inputs: Sequence[torch.Tensor],
-    weights: Sequence[torch.nn.Parameter],
-) -> WeightWork:
-    """Run I: set ``.grad`` of the stage's inputs, and return what is left to do for W.
+def backward_fused(
+    roots: Tensors, gradients: Tensors, inputs: Tensors, weights: Iterable[torch.Tensor]
+) -> None:
+    """Run the whole backward: gradients are added to ``.grad`` of the weights and of the stage's inputs.
 
     Parameters
     ----------
@@ -44,82 +30,63 @@ def backward_input(
     gradients:
         Their gradients.
     inputs:
-        Leaves that need a gradient. Where there are none (the first stage), W does the whole backward.
+        The stage's inputs that need a gradient, leaves.
     weights:
-        Parameters of the stage that require a gradient.
+        Parameters of the stage.
     """
-    if not roots or not inputs:
-        return partial(backward_fused, roots, gradients)
-    # Loading this takes longer than all else here, and a plan without I never needs it.
-    from torch.distributed.pipelining._backward import stage_backward_input
-
-    aliases: list[torch.Tensor] = [_Alias.apply(root) for root in roots]  # type: ignore[no-untyped-call]
-    edges = [get_gradient_edge(alias) for alias in aliases]
-    _, groups = stage_backward_input(aliases, list(gradients), list(inputs), iter(weights))
-    simple, rest = _separate(groups, edges, weights)
-    if rest:
-        # The engine takes edges as well as tensors here; its annotation lags behind.
-        torch.autograd.backward(edges, list(gradients), retain_graph=True, inputs=rest)
-    return partial(_backward_weight, weights, simple)
+    if not roots:
+        return
+    with _gradients_of_their_own(weights, gradients, inputs):
+        torch.autograd.backward(list(roots), list(gradients))
 
 
-class _Alias(torch.autograd.Function):
-    """The same values as a tensor of its own.
+def backward_input(roots: Tensors, gradients: Tensors, inputs: Tensors) -> WeightWork:
+    """Run I: set ``.grad`` of the stage's inputs, and return what is left to do for W.
 
-    Torch detaches the roots in place, which views and leaves do not allow, and which breaks W where a later
-    layer of the same stage has saved the root for its own backward.
+    Parameters
+    ----------
+    roots, gradients, inputs:
+        As of `backward_fused`. Where there are no inputs (the first stage), W does the whole backward.
     """
-
-    @staticmethod
-    def forward(ctx: Any, root: torch.Tensor) -> torch.Tensor:
-        return root.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return gradients[0]
-
-
-def _separate(
-    groups: list[_Group], edges: Sequence[GradientEdge], weights: Sequence[torch.nn.Parameter]
-) -> tuple[list[_Group], list[torch.nn.Parameter]]:
-    """Return the groups that torch handles rightly, and the weights that are left over."""
-    num_groups = Counter(node for group in groups for node in group["params"])
-    simple = [
-        group
-        for group in groups
-        if len(group["intermediates"]) == 1 and all(num_groups[node] == 1 for node in group["params"])
-    ]
-    covered = {id(node.variable) for group in simple for node in group["params"]}
-    rest = [weight for weight in weights if id(weight) not in covered]
-    if rest:
-        used = {id(leaf) for leaf in _leaves(edges)}
-        rest = [weight for weight in rest if id(weight) in used]
-    return simple, rest
+    outputs = list(zip(map(get_gradient_edge, roots), gradients, strict=True))
+    starts, work = split_at_cuts(outputs, {get_gradient_edge(leaf).node for leaf in inputs})
+    hooks = [cut.node.register_prehook(cut.keep) for cut in work.cuts]
+    try:
+        if starts:
+            edges, incoming = zip(*starts, strict=True)
+            found = torch.autograd.grad(edges, list(inputs), incoming, retain_graph=True, allow_unused=True)
+            for leaf, gradient in zip(inputs, found, strict=True):
+                leaf.grad = gradient
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return work
 
 
-def _leaves(edges: Sequence[GradientEdge]) -> list[torch.Tensor]:
-    """Return every leaf that the graph behind the edges leads to."""
-    seen: set[Node] = set()
-    stack = [edge.node for edge in edges]
-    leaves: list[torch.Tensor] = []
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-        stack.extend(following for following, _ in node.next_functions if following is not None)
-    return leaves
+def backward_weight(work: WeightWork, weights: Iterable[torch.Tensor]) -> None:
+    """Run W: gradients are added to ``.grad`` of the weights."""
+    with _gradients_of_their_own(weights, work.gradients(), ()):
+        work.run()
 
 
-def _backward_weight(weights: Sequence[torch.nn.Parameter], groups: list[_Group]) -> None:
-    from torch.distributed.pipelining._backward import stage_backward_weight
+@contextmanager
+def _gradients_of_their_own(
+    weights: Iterable[torch.Tensor], gradients: Tensors, inputs: Tensors
+) -> Iterator[None]:
+    """Keep ``.grad`` of the weights apart from the gradients that go from stage to stage.
 
-    for group in groups:
-        for node in group["params"]:
-            # Torch would store the first gradient as it is, even where it is a view of a gradient still in
-            # use elsewhere, and later add to it in place.
-            if node.variable.grad is None:
-                node.variable.grad = torch.zeros_like(node.variable)
-    stage_backward_weight(iter(weights), groups)
+    Autograd stores the first gradient of a weight as it is, even as a view of one that another stage has yet to use,
+    and adds to it in place from then on.
+    """
+    fresh = [weight for weight in weights if weight.requires_grad and weight.grad is None]
+    yield
+    if not fresh:
+        return
+    passed_on = [*gradients, *(leaf.grad for leaf in inputs if leaf.grad is not None)]
+    used = {gradient.untyped_storage().data_ptr() for gradient in passed_on}
+    for weight in fresh:
+        if weight.grad is not None:
+            place = weight.grad.untyped_storage().data_ptr()
+            if place in used:
+                weight.grad = weight.grad.clone()
+            used.add(place)

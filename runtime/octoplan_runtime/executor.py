@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,12 +16,17 @@ from octoplan_runtime.interpreter import Interpreter, LossFunction, StepState
 from octoplan_runtime.mailbox import Mailbox
 from octoplan_runtime.microbatches import Batch, MicrobatchWeight, join_values, loss_shares, split_batch
 from octoplan_runtime.progress import OpTimes, Progress
+from octoplan_runtime.replicas import FsdpReplica, Wrap, load_whole, replica_of
 from octoplan_runtime.stage_graph import StageGraph
 from octoplan_runtime.stage_module import Layers, StageModule, Values, as_values
+from octoplan_runtime.subgroups import Subgroups
 from octoplan_runtime.tensor_specs import TensorSpec, agree
 from octoplan_runtime.tied import TiedNames, TiedParameters, unique_parameters
-from octoplan_runtime.transport import Transport, make_transport
+from octoplan_runtime.transport import Transport
 from octoplan_schemas import InputError, OpWord, Plan, parse_word, require_valid, stage_edges
+
+if TYPE_CHECKING:
+    from octoplan_runtime.cuda_times import CudaClock
 
 
 class PipelineExecutor:
@@ -45,6 +50,10 @@ class PipelineExecutor:
         several ranks start from the lowest rank's values, and `step` sums their gradients.
     mode:
         Mixed precision and reproducible dropout.
+    wrap:
+        Called with each stage's module once it is built; what it returns is called in its place, such as
+        ``DistributedDataParallel(stage, process_group=...)`` or ``fully_shard(stage, mesh=...)``, whose gradients
+        `step` reduces once, after the last backward.
     microbatch_weight:
         What a microbatch counts in the step's loss, given its targets, such as its number of tokens; None counts
         all alike.
@@ -80,6 +89,7 @@ class PipelineExecutor:
         skips: Iterable[tuple[int, int]] = (),
         tied: Iterable[TiedNames] = (),
         mode: ForwardMode | None = None,
+        wrap: Wrap | None = None,
         microbatch_weight: MicrobatchWeight | None = None,
         device: torch.device | None = None,
         labelled: bool = False,
@@ -96,18 +106,27 @@ class PipelineExecutor:
         self._graph = StageGraph.of(plan, skips)
         self.modules = {stage.id: self._build(stage.id, layers) for stage in plan.stages_of(self.rank)}
         self._program = [parse_word(word) for word in plan.programs[self.rank]]
-        self.times = OpTimes(len(self._program))
         self._loss_function = loss_function
         self._group = group
         self._ranks = [stage.rank for stage in plan.stages]
         self._device = device or _device_of(self.modules)
+        self.times, self._cuda_clock = _times(len(self._program), self._device)
         self._mode = mode or ForwardMode()
         self._microbatch_weight = microbatch_weight
         self._labelled = labelled
         self.progress.enter("the comparison of plans")
         require_same_plan(plan, group, self._device)
         layer_ranks = [stage.rank for stage in plan.stages for _ in range(*stage.layers)]
-        self._tied = TiedParameters(tied, self.modules.values(), layer_ranks, group)
+        tied = list(tied)
+        self._subgroups = Subgroups(group, self._device)
+        self._tied = TiedParameters(tied, self.modules.values(), layer_ranks, self.rank, self._subgroups)
+        self.progress.enter("the wrapping of stages")
+        self._replicas = {stage: replica_of(module, wrap) for stage, module in self.modules.items()}
+        if tied and any(isinstance(replica, FsdpReplica) for replica in self._replicas.values()):
+            raise InputError(
+                "tied: parameters that fully_shard has cut up cannot be tied; use DDP, or untie them"
+            )
+        self._transport: Transport | None = None
         self._interpreter: Interpreter | None = None
         self._input_specs: tuple[TensorSpec, ...] | None = None
 
@@ -138,9 +157,14 @@ class PipelineExecutor:
         state = self._begin(inputs, targets, training=True)
         with self._errors_named():
             interpreter = self._ready(state)
+            for replica in self._replicas.values():
+                replica.begin()
             with self._tied.summed():
                 interpreter.run(state)
                 self.progress.enter("the sum of tied gradients")
+            self.progress.enter("the reduction of gradients")
+            for replica in self._replicas.values():
+                replica.reduce()
             self.step_number += 1
             return self._mean_loss(state)
 
@@ -182,7 +206,12 @@ class PipelineExecutor:
             missing = sorted(own - state.keys())
             if missing:
                 raise InputError(f"the state has no {missing[0]!r}, which stage {stage} needs")
-            module.load_state_dict({name: state[name] for name in own})
+            load_whole(module, {name: state[name] for name in own})
+
+    @property
+    def receive_buffer_bytes(self) -> int:
+        """Bytes of all buffers for received tensors on this rank: the most that were in use at once so far."""
+        return 0 if self._transport is None else self._transport.buffers.num_bytes
 
     def _build(self, stage: int, layers: Layers) -> StageModule:
         return StageModule(layers, self._graph.bounds[stage], self._graph.feeds, self._graph.exports(stage))
@@ -226,12 +255,14 @@ class PipelineExecutor:
                 self._mode,
             )
             told = (self.progress, self.times)
-            transport = self._make_transport()
-            mailbox = Mailbox(self._graph, self._ranks, specs, transport, *told, labelled=self._labelled)
+            self._transport = self._make_transport()
+            mailbox = Mailbox(
+                self._graph, self._ranks, specs, self._transport, *told, labelled=self._labelled
+            )
             self._interpreter = Interpreter(
                 self._program,
                 self._graph,
-                self.modules,
+                self._replicas,
                 self._loss_function,
                 mailbox,
                 self._device,
@@ -242,9 +273,13 @@ class PipelineExecutor:
         return self._interpreter
 
     def _make_transport(self) -> Transport:
-        return make_transport(self.plan, self._group, self._device)
+        if self._cuda_clock is None:
+            return Transport(self._group, self._device)
+        from octoplan_runtime.transport_cuda import CudaTransport
 
-    def _hold(self, word: OpWord) -> None:
+        return CudaTransport(self.plan, self._subgroups, self._group, self._device, self._cuda_clock)
+
+    def _hold(self, word: OpWord, start_s: float) -> None:
         """Do nothing more at the end of an op; emulated devices do."""
 
     def _mean_loss(self, state: StepState) -> torch.Tensor:
@@ -288,6 +323,16 @@ def require_same_plan(plan: Plan, group: dist.ProcessGroup | None, device: torch
     different = [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]
     if different:
         raise InputError(f"rank {different[0]} has another plan than rank 0; give every rank the same file")
+
+
+def _times(num_words: int, device: torch.device) -> tuple[OpTimes, CudaClock | None]:
+    """Return what notes the times of ops, and the clock that it has on a GPU."""
+    if device.type != "cuda":
+        return OpTimes(num_words), None
+    from octoplan_runtime.cuda_times import CudaClock, CudaOpTimes
+
+    clock = CudaClock(device)
+    return CudaOpTimes(num_words, clock), clock
 
 
 def _device_of(modules: Mapping[int, StageModule]) -> torch.device:

@@ -8,8 +8,8 @@ import signal
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
-#: The second is what the split backward needs; it takes as long to load as the rest of torch.
-_LOADED_ONCE = ["octoplan_runtime.session", "torch.distributed.pipelining._backward"]
+#: The second is loaded by every optimizer and takes as long as the rest of torch.
+_LOADED_ONCE = ["octoplan_runtime.session", "torch._dynamo"]
 
 
 def fork_server() -> ForkServerContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import torch
 
 from octoplan_runtime.auxiliary import collected_losses
-from octoplan_runtime.backward import WeightWork, backward_fused, backward_input
+from octoplan_runtime.backward import backward_fused, backward_input, backward_weight
 from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.mailbox import Mailbox
 from octoplan_runtime.progress import OpTimes, Progress
+from octoplan_runtime.replicas import Replica
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageGraph
-from octoplan_runtime.stage_module import StageModule, Values
+from octoplan_runtime.stage_module import Values
+from octoplan_runtime.weight_work import WeightWork
 from octoplan_schemas import InputError, OpWord
 
 #: Called with the last layer's output and the targets of one microbatch; returns a scalar.
@@ -53,6 +54,11 @@ class _Saved:
     outputs: dict[int, Values]
     auxiliary_losses: list[torch.Tensor]
 
+    def differentiable_inputs(self) -> list[torch.Tensor]:
+        """Return what came from other stages and needs a gradient."""
+        received = (values for layer, values in self.inputs.items() if layer != MODEL_INPUT)
+        return [value for values in received for value in values if value.requires_grad]
+
 
 class Interpreter:
     """The ops of one rank.
@@ -63,7 +69,7 @@ class Interpreter:
         This rank's op words.
     graph:
         Edges between stages.
-    modules:
+    stages:
         This rank's stages.
     loss_function:
         Loss of one microbatch.
@@ -72,7 +78,8 @@ class Interpreter:
     device, mode:
         Where and how forwards run.
     hold:
-        Called at the end of every compute op, before it counts as done; emulated devices sleep in it.
+        Called at the end of every compute op, before it counts as done, with the op's word and its start; emulated
+        devices sleep in it.
     progress, times:
         Told of every op.
     """
@@ -81,18 +88,18 @@ class Interpreter:
         self,
         program: Sequence[OpWord],
         graph: StageGraph,
-        modules: Mapping[int, StageModule],
+        stages: Mapping[int, Replica],
         loss_function: LossFunction,
         mailbox: Mailbox,
         device: torch.device,
         mode: ForwardMode,
-        hold: Callable[[OpWord], None],
+        hold: Callable[[OpWord, float], None],
         progress: Progress,
         times: OpTimes,
     ) -> None:
         self._program = program
         self._graph = graph
-        self._modules = modules
+        self._stages = stages
         self._loss_function = loss_function
         self._mailbox = mailbox
         self._device = device
@@ -121,15 +128,16 @@ class Interpreter:
                 self._run_word[word.kind](state, word, position)
         self._progress.enter("the wait for the last sends")
         self._mailbox.flush()
+        self._times.resolve()
 
     def _enter(self, word: OpWord, position: int) -> None:
         self._progress.enter(str(word))
-        self._times.start[position] = time.monotonic()
+        self._times.begin(position)
 
     def _leave(self, word: OpWord, position: int) -> None:
         """End a compute op."""
-        self._hold(word)
-        self._times.end[position] = time.monotonic()
+        self._hold(word, self._times.start[position])
+        self._times.finish(position)
 
     def _forward(self, state: StepState, word: OpWord, position: int) -> None:
         stage, microbatch = word.stage, word.microbatch
@@ -152,7 +160,7 @@ class Interpreter:
         mode, device = self._mode, self._device
         randomness = mode.randomness(state.number, microbatch, device) if state.training else None
         with mode.precision(device), collected_losses() as auxiliary_losses:
-            outputs = self._modules[stage](received, randomness)
+            outputs = self._stages[stage].forward(received, randomness)
             if stage == self._last_stage:
                 outputs = self._end_of_model(state, outputs, microbatch)
         self._mailbox.require_specs(stage, outputs)
@@ -176,7 +184,7 @@ class Interpreter:
         saved = state.saved.pop((word.stage, word.microbatch))
         roots, gradients = self._collect_gradients(state, word.stage, word.microbatch, saved)
         self._enter(word, position)
-        backward_fused(roots, gradients)
+        backward_fused(roots, gradients, saved.differentiable_inputs(), self._stages[word.stage].parameters())
         self._hand_back(word.stage, word.microbatch, saved)
         self._leave(word, position)
 
@@ -185,17 +193,14 @@ class Interpreter:
         saved = state.saved.pop((stage, microbatch))
         roots, gradients = self._collect_gradients(state, stage, microbatch, saved)
         self._enter(word, position)
-        received = [
-            value for layer, values in saved.inputs.items() if layer != MODEL_INPUT for value in values
-        ]
-        inputs = [value for value in received if value.requires_grad]
-        weights = [parameter for parameter in self._modules[stage].parameters() if parameter.requires_grad]
-        state.weight_work[stage, microbatch] = backward_input(roots, gradients, inputs, weights)
+        work = backward_input(roots, gradients, saved.differentiable_inputs())
+        state.weight_work[stage, microbatch] = work
         self._hand_back(stage, microbatch, saved)
         self._leave(word, position)
 
     def _backward_weight(self, state: StepState, word: OpWord, position: int) -> None:
-        state.weight_work.pop((word.stage, word.microbatch))()
+        work = state.weight_work.pop((word.stage, word.microbatch))
+        backward_weight(work, self._stages[word.stage].parameters())
         self._leave(word, position)
 
     def _send(self, state: StepState, word: OpWord, position: int) -> None:

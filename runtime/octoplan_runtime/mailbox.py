@@ -6,7 +6,6 @@ ranks the SEND takes it, and on the other side the RECV puts a transfer here tha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -85,7 +84,7 @@ class Mailbox:
         word, position, receive = self._coming.pop(key)
         self._progress.enter(str(word))
         tensors = receive.wait()
-        self._times.end[position] = time.monotonic()
+        self._times.finish(position)
         if self._labelled:
             _require_label(word, key, tensors.pop(0))
         return tensors

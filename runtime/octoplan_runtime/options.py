@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 DtypeName = Literal["float32", "float64", "bfloat16"]
 DTYPE_NAMES: tuple[str, ...] = get_args(DtypeName)
+AutocastName = Literal["bfloat16", "float16"]
+AUTOCAST_NAMES: tuple[str, ...] = get_args(AutocastName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class RunOptions:
         Number of optimizer steps.
     dtype:
         Of parameters and activations.
+    autocast:
+        Type that layers and loss compute in under autocast, or None; the parameters stay float32.
     verify:
         Whether to compare losses and gradients with a single process.
     timeout_s:
@@ -50,6 +54,7 @@ class RunOptions:
     layers: str | None = None
     steps: int = 1
     dtype: DtypeName = "float32"
+    autocast: AutocastName | None = None
     verify: bool = False
     timeout_s: float = 60.0
     seed: int = 0

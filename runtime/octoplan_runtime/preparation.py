@@ -59,6 +59,8 @@ def prepare(options: RunOptions) -> PreparedRun:
 def _require_sense(options: RunOptions) -> None:
     if options.steps < 1:
         raise InputError(f"--steps: {options.steps} must be at least 1")
+    if options.autocast is not None and options.dtype != "float32":
+        raise InputError(f"--autocast: needs --dtype float32, not {options.dtype}; leave one of them out")
     if not options.timeout_s > 0:
         raise InputError(f"--timeout: {options.timeout_s:g} must be above 0 seconds")
     for name, path in (("--trace", options.trace), ("--calibrate", options.calibrate)):

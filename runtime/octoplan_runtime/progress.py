@@ -31,6 +31,17 @@ class OpTimes:
         self.start = [0.0] * num_words
         self.end = [0.0] * num_words
 
+    def begin(self, position: int) -> None:
+        """Say that a word begins now."""
+        self.start[position] = time.monotonic()
+
+    def finish(self, position: int) -> None:
+        """Say that a word has ended now."""
+        self.end[position] = time.monotonic()
+
+    def resolve(self) -> None:
+        """Have all times of a step in place, at its end."""
+
     def on_clock(self, offset_s: float) -> list[tuple[float, float]]:
         """Return ``(start_s, end_s)`` of every word on a clock that this one is ``offset_s`` ahead of."""
         return [(start - offset_s, end - offset_s) for start, end in zip(self.start, self.end, strict=True)]

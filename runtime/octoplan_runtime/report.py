@@ -12,8 +12,8 @@ from octoplan_runtime.kinds import KindReport
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """One rank: what it held, how long it was busy in the last step (seconds), and its largest gradient
-    error."""
+    """One rank: what it held, how long it was busy in the last step (seconds), how much memory received tensors
+    took at once (bytes), and its largest gradient error."""
 
     rank: int
     stages: list[int]
@@ -21,6 +21,7 @@ class RankReport:
     num_parameters: int
     busy_s: float
     idle_s: float
+    receive_buffer_bytes: int
     max_relative_gradient_error: float | None
     worst_parameter: str | None
 

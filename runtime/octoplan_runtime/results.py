@@ -25,6 +25,7 @@ class _RankNumbers:
     """What one rank tells rank 0; the worst parameter is a number in the order of its own parameters."""
 
     num_parameters: int
+    receive_buffer_bytes: int
     error: float
     worst_parameter: int
     times: list[float]
@@ -59,7 +60,9 @@ def gather(
         dist.send(mine, dst=0)
         return None
     rows = [mine] + [_received(run.plan, rank) for rank in range(1, run.plan.num_ranks)]
-    numbers = [_RankNumbers(int(row[0]), float(row[1]), int(row[2]), row[3:].tolist()) for row in rows]
+    numbers = [
+        _RankNumbers(int(row[0]), int(row[1]), float(row[2]), int(row[3]), row[4:].tolist()) for row in rows
+    ]
     return _report(options, run, numbers, losses, verification)
 
 
@@ -69,11 +72,11 @@ def _own_numbers(
     num_parameters = sum(parameter.numel() for parameter in executor.parameters())
     worst = (verification.worst.error, verification.worst.parameter) if verification else (0.0, -1)
     times = [time for pair in executor.times.on_clock(offset_s) for time in pair]
-    return torch.tensor([num_parameters, *worst, *times], dtype=torch.float64)
+    return torch.tensor([num_parameters, executor.receive_buffer_bytes, *worst, *times], dtype=torch.float64)
 
 
 def _received(plan: Plan, rank: int) -> torch.Tensor:
-    row = torch.empty(3 + 2 * len(plan.programs[rank]), dtype=torch.float64)
+    row = torch.empty(4 + 2 * len(plan.programs[rank]), dtype=torch.float64)
     dist.recv(row, src=rank)
     return row
 
@@ -103,7 +106,7 @@ def _report(
         _rank_report(plan, rank, row, compute, makespan_s, verification) for rank, row in enumerate(numbers)
     ]
     worst = max(ranks, key=lambda rank: rank.max_relative_gradient_error or 0.0)
-    tolerance = TOLERANCES[options.dtype] if verification else None
+    tolerance = TOLERANCES[options.autocast or options.dtype] if verification else None
     loss_error = verification.worst_loss_error if verification else None
     largest = max(worst.max_relative_gradient_error or 0.0, loss_error or 0.0)
     return RunReport(
@@ -150,6 +153,7 @@ def _rank_report(
         num_parameters=numbers.num_parameters,
         busy_s=busy_s,
         idle_s=makespan_s - busy_s,
+        receive_buffer_bytes=numbers.receive_buffer_bytes,
         max_relative_gradient_error=numbers.error if verification else None,
         worst_parameter=names[numbers.worst_parameter] if numbers.worst_parameter >= 0 else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -52,14 +53,28 @@ def run_rank(options: RunOptions) -> RunReport | None:
 
 
 @contextmanager
-def joined_group(rank: int, world_size: int, timeout_s: float, progress: Progress) -> Iterator[Board]:
-    """Join the process group and be watched; any exception inside ends this process, and then all others."""
+def joined_group(
+    rank: int, world_size: int, timeout_s: float, progress: Progress, backend: str = "gloo"
+) -> Iterator[Board]:
+    """Join the process group and be watched; any exception inside ends this process, and then all others.
+
+    Parameters
+    ----------
+    rank, world_size:
+        As in the environment variables ``RANK`` and ``WORLD_SIZE``.
+    timeout_s:
+        The longest that a rank may stay in one op, in seconds.
+    progress:
+        Given to the executor too: where this rank is.
+    backend:
+        Of the process group; ``"cpu:gloo,cuda:nccl"`` where layers are on GPUs.
+    """
     progress.enter("the meeting of the ranks")
     # A little longer than the watchdog's patience: it knows where the other ranks are, gloo does not.
     patience = timedelta(seconds=timeout_s + 10.0)
     try:
         store = _store_of_this_attempt(rank, world_size, patience)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=patience)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=patience)
         board = Board.connect(timeout_s)
     except Exception as error:
         leave(rank, progress.word, f"rank {rank} failed in {progress.word}: {one_line(error)}")
@@ -128,6 +143,8 @@ def _train(options: RunOptions, run: PreparedRun, rank: int, progress: Progress)
     verification = _verification(options, run, executor, dtype) if options.verify else None
     optimizer = make_optimizer(executor.parameters())
     losses: list[float | None] = []
+    # What is loaded stays: a full collection would look at it all, for a tenth of a second, in the middle of a step.
+    gc.freeze()
     progress.enter("the comparison of clocks")
     offset_s = clock_offset_s()
     for step in range(options.steps):
@@ -159,7 +176,12 @@ def _executor(options: RunOptions, run: PreparedRun, progress: Progress) -> Pipe
     }
     if run.costs is not None:
         return EmulatedExecutor(*parts, costs=run.costs, **settings)
-    return PipelineExecutor(*parts, mode=ForwardMode(seed=options.seed), **settings)
+    return PipelineExecutor(*parts, mode=_mode(options), **settings)
+
+
+def _mode(options: RunOptions) -> ForwardMode:
+    autocast = None if options.autocast is None else getattr(torch, options.autocast)
+    return ForwardMode(autocast=autocast, seed=options.seed)
 
 
 def _verification(
@@ -175,6 +197,6 @@ def _verification(
             num_microbatches=run.plan.job.microbatches,
             skips=run.workload.skips,
             tied=run.workload.tied,
-            mode=ForwardMode(seed=options.seed),
+            mode=_mode(options),
         )
     return Verification(executor, reference, ranks)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 import torch.distributed as dist
 
 from octoplan_runtime.forward import ForwardMode
+from octoplan_runtime.replicas import is_sharded
 from octoplan_runtime.stage_graph import MODEL_INPUT, StageGraph
 from octoplan_runtime.stage_module import StageModule, Values
 
@@ -50,6 +52,11 @@ class TensorSpec:
     def has_gradient(self) -> bool:
         """Whether a gradient comes back for it."""
         return self.dtype.is_floating_point or self.dtype.is_complex
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the tensor."""
+        return prod(self.shape) * self.dtype.itemsize
 
     def empty(self, device: torch.device) -> torch.Tensor:
         """Allocate such a tensor."""
@@ -111,6 +118,8 @@ def export_specs(
     try:
         # Autocast of a real device does not apply to the meta device, which would get the dtypes wrong.
         is_meta_right = chosen.autocast is None and not torch.is_autocast_enabled(device.type)
+        # Parameters cut up by fully_shard are gathered by a real forward alone.
+        is_meta_right = is_meta_right and not is_sharded(module)
         outputs = _run_on_meta(module, imports) if is_meta_right else None
     except Exception:
         # Whatever the meta device cannot do; what is truly wrong with the layer is raised by the real run.

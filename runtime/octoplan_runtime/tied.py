@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
+from octoplan_runtime.subgroups import Communicator, Subgroups
 from octoplan_schemas import InputError
 
 #: Global names, ``layers.INDEX.NAME``, of parameters that are one and the same.
@@ -22,10 +22,11 @@ TiedNames = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A parameter with copies on other ranks, and the group of the ranks that hold one."""
+    """A parameter with copies on other ranks, and the way to the ranks that hold one."""
 
     parameter: nn.Parameter
-    group: dist.ProcessGroup
+    communicator: Communicator
+    num_copies: int
 
 
 class TiedParameters:
@@ -38,9 +39,11 @@ class TiedParameters:
     modules:
         This rank's stages.
     rank_of_layer:
-        The rank of every layer, within ``group``.
-    group:
-        Process group with one process per rank of the plan; None for the default group.
+        The rank of every layer.
+    rank:
+        This rank.
+    subgroups:
+        Connects ranks that hold copies.
     """
 
     def __init__(
@@ -48,23 +51,23 @@ class TiedParameters:
         tied: Iterable[TiedNames],
         modules: Iterable[nn.Module],
         rank_of_layer: Sequence[int],
-        group: dist.ProcessGroup | None,
+        rank: int,
+        subgroups: Subgroups,
     ) -> None:
         modules = list(modules)
-        own = dist.get_rank(group)
-        groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        made: dict[tuple[int, ...], Communicator] = {}
         self._copies: list[_Copy] = []
         for names in tied:
             holders = sorted({rank_of_layer[layer_of(name, len(rank_of_layer))] for name in names})
-            if own not in holders:
+            if rank not in holders:
                 continue
             parameter = share(
-                modules, [n for n in names if rank_of_layer[layer_of(n, len(rank_of_layer))] == own]
+                modules, [n for n in names if rank_of_layer[layer_of(n, len(rank_of_layer))] == rank]
             )
             if len(holders) > 1:
                 key = tuple(holders)
-                groups[key] = groups.get(key) or _group_of(holders, group)
-                self._copies.append(_Copy(parameter, groups[key]))
+                made[key] = made.get(key) or subgroups.make(holders, "tied")
+                self._copies.append(_Copy(parameter, made[key], len(holders)))
                 _start_equal(names, self._copies[-1])
 
     @contextmanager
@@ -79,7 +82,7 @@ class TiedParameters:
             for copy in trained:
                 gradient = copy.parameter.grad
                 copy.parameter.grad = torch.zeros_like(copy.parameter) if gradient is None else gradient
-                dist.all_reduce(copy.parameter.grad, group=copy.group)
+                copy.communicator.allreduce([copy.parameter.grad]).wait()
         finally:
             for copy, earlier in zip(trained, before, strict=True):
                 if earlier is not None:
@@ -151,18 +154,12 @@ def _replace(modules: Sequence[nn.Module], name: str, parameter: nn.Parameter) -
     setattr(*found, parameter)
 
 
-def _group_of(holders: Sequence[int], group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    ranks = [rank if group is None else dist.get_global_rank(group, rank) for rank in holders]
-    made: dist.ProcessGroup = dist.new_group(ranks, use_local_synchronization=True)
-    return made
-
-
 def _start_equal(names: TiedNames, copy: _Copy) -> None:
     """Take the values of the lowest rank's copy."""
     own = torch.tensor([copy.parameter.numel()], device=copy.parameter.device)
-    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(copy.group))]
-    dist.all_gather(sizes, own, group=copy.group)
+    sizes = [torch.empty_like(own) for _ in range(copy.num_copies)]
+    copy.communicator.allgather([sizes], [own]).wait()
     if len({int(size) for size in sizes}) > 1:
         raise InputError(f"tied: {', '.join(names)} must have one shape on every rank")
     with torch.no_grad():
-        dist.broadcast(copy.parameter, group=copy.group, group_src=0)
+        copy.communicator.broadcast(copy.parameter, 0).wait()

@@ -15,20 +15,12 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from octoplan_runtime.buffers import BufferPool
 from octoplan_runtime.tensor_specs import TensorSpec
-from octoplan_schemas import OpWord, Plan
+from octoplan_schemas import OpWord
 
 #: Told when a message began to travel and when it had left, in monotonic seconds.
 Done = Callable[[float, float], None]
-
-
-def make_transport(plan: Plan, group: dist.ProcessGroup | None, device: torch.device) -> Transport:
-    """Return the transport for the group's backend; every rank of the group makes one."""
-    if device.type == "cuda":
-        from octoplan_runtime.transport_cuda import CudaTransport
-
-        return CudaTransport(plan, group, device)
-    return Transport(group, device)
 
 
 @dataclass(slots=True)
@@ -65,12 +57,18 @@ class Transport:
     group:
         Process group with one process per rank of the plan; None for the default group.
     device:
-        Where received tensors are allocated.
+        Where received tensors go.
+
+    Attributes
+    ----------
+    buffers:
+        The memory of received tensors.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self._group = group
         self.device = device
+        self.buffers = BufferPool(device)
         self._sends: queue.SimpleQueue[_Send | None] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -84,8 +82,8 @@ class Transport:
         self._sends.put(_Send(kept, works, time.monotonic(), done))
 
     def receive(self, specs: Sequence[TensorSpec], rank: int) -> Receive:
-        """Post a receive from a rank; the buffers are allocated now."""
-        tensors = [spec.empty(self.device) for spec in specs]
+        """Post a receive from a rank; its buffers are in use from now on."""
+        tensors = [self.buffers.lend(spec) for spec in specs]
         return Receive(
             tensors, [_work(dist.irecv(tensor, group=self._group, group_src=rank)) for tensor in tensors]
         )

@@ -18,6 +18,8 @@ from octoplan_runtime.errors import say
 from octoplan_runtime.progress import Progress
 
 _PERIOD_S = 0.1
+#: Torchrun ends all ranks once it sees one end; until then the others' watchdogs can say why they stop.
+_LINGER_S = 4 * _PERIOD_S
 #: Taken by whoever ends the process, the rank itself or its watchdog, so that one line is printed and not two.
 _LEAVING = threading.Lock()
 
@@ -90,4 +92,6 @@ def leave(rank: int, word: str, failure: str) -> NoReturn:
     own = failure.startswith(f"rank {rank} ")
     say(failure if own else f"rank {rank} stopped in {word}: {failure}")
     sys.stdout.flush()
+    if own and "TORCHELASTIC_RUN_ID" in os.environ:
+        time.sleep(_LINGER_S)
     os._exit(1)

@@ -52,8 +52,8 @@ class Workload:
         return _cast(inputs, dtype), _cast(targets, dtype)
 
 
-def import_workload(reference: str) -> Workload:
-    """Call ``MODULE:FUNCTION`` and return the `Workload` that it builds.
+def import_workload(reference: str, argument: str = "--layers") -> Workload:
+    """Call ``MODULE:FUNCTION`` and return the `Workload` that it builds; errors name the command's argument.
 
     Raises
     ------
@@ -62,20 +62,20 @@ def import_workload(reference: str) -> Workload:
     """
     module_name, colon, function_name = reference.partition(":")
     if not colon or not module_name or not function_name:
-        raise InputError(f"--layers: {reference!r} must be written MODULE:FUNCTION")
+        raise InputError(f"{argument}: {reference!r} must be written MODULE:FUNCTION")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except ModuleNotFoundError as error:
-        raise InputError(f"--layers: {error}; is its folder on PYTHONPATH?") from None
+        raise InputError(f"{argument}: {error}; is its folder on PYTHONPATH?") from None
     except AttributeError:
-        raise InputError(f"--layers: module {module_name!r} has no {function_name!r}") from None
+        raise InputError(f"{argument}: module {module_name!r} has no {function_name!r}") from None
     try:
         workload = function()
     except Exception as error:
-        raise InputError(f"--layers: {reference} raised {one_line(error)}") from error
+        raise InputError(f"{argument}: {reference} raised {one_line(error)}") from error
     if not isinstance(workload, Workload):
         raise InputError(
-            f"--layers: {reference} must return an octoplan_runtime.Workload, not {type(workload).__name__}"
+            f"{argument}: {reference} must return an octoplan_runtime.Workload, not {type(workload).__name__}"
         )
     return workload
 

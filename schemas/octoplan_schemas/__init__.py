@@ -18,10 +18,12 @@ from octoplan_schemas.plan import (
     Stage,
     StageCost,
 )
+from octoplan_schemas.study import CellLimits, InstanceGrid, Method, ModelSource, RandomInstances, Study
 from octoplan_schemas.validation import Finding, ProgramIndex, check_plan, require_valid, stage_edges
 
 __all__ = [
     "ANY_DEVICE_TYPE",
+    "CellLimits",
     "Cluster",
     "Constraint",
     "Device",
@@ -30,11 +32,14 @@ __all__ = [
     "Finding",
     "InputError",
     "InputReference",
+    "InstanceGrid",
     "Job",
     "Layer",
     "Link",
     "Links",
+    "Method",
     "ModelGraph",
+    "ModelSource",
     "OpCost",
     "OpWord",
     "PairLink",
@@ -43,10 +48,12 @@ __all__ = [
     "Prediction",
     "ProgramIndex",
     "Provenance",
+    "RandomInstances",
     "RankPrediction",
     "SkipEdge",
     "Stage",
     "StageCost",
+    "Study",
     "canonical_json",
     "canonical_sha256",
     "check_plan",

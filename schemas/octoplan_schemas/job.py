@@ -70,6 +70,7 @@ class Job(Document):
     solver: str | None = None
     target: Literal["octoplan", "torch", "torchtitan", "megatron"] | None = None
     time_limit: NonNegative | None = None
+    gap: NonNegative | str | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     max_evaluations: Annotated[int, Field(gt=0)] | None = None
     constraints: tuple[Constraint, ...] = ()

@@ -13,12 +13,19 @@ from octoplan_schemas.cluster import Cluster
 from octoplan_schemas.job import Job
 from octoplan_schemas.model import ModelGraph
 from octoplan_schemas.plan import Plan
+from octoplan_schemas.study import Study
 
-DOCUMENTS: dict[str, type[Document]] = {"model": ModelGraph, "cluster": Cluster, "plan": Plan, "job": Job}
+DOCUMENTS: dict[str, type[Document]] = {
+    "model": ModelGraph,
+    "cluster": Cluster,
+    "plan": Plan,
+    "job": Job,
+    "study": Study,
+}
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of one document kind: ``model``, ``cluster``, ``plan`` or ``job``."""
+    """Return the JSON Schema of one document kind: ``model``, ``cluster``, ``plan``, ``job`` or ``study``."""
     kind = DOCUMENTS[name]
     schema = kind.model_json_schema(by_alias=True)
     schema["properties"]["format"] = {"type": "string", "pattern": f"^{re.escape(kind.FORMAT)}(\\.[0-9]+)?$"}

@@ -9,6 +9,7 @@ meet: proved optimal. Hooker and Ottosson, "Logic-based Benders decomposition", 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from octoplan_solvers.bounds import lower_bounds
 from octoplan_solvers.cp_sat import solve_placement
 from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.result import Status
+from octoplan_solvers.stopping import is_stopped
 
 #: Share of the makespan within which bound and incumbent count as equal.
 GAP_TOLERANCE = 1e-9
@@ -86,7 +88,7 @@ def solve_by_benders(
     incumbent_s: float = math.inf,
     incumbent: Assignment | None = None,
     max_priced: int | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    stop: threading.Event | None = None,
     on_progress: Callable[[float, float], None] = lambda incumbent_s, bound_s: None,
 ) -> BendersResult:
     """Alternate between master and pricing until bound and incumbent meet, or the time is up.
@@ -99,24 +101,32 @@ def solve_by_benders(
         A makespan that some plan is known to reach, and its assignment.
     max_priced:
         Stop after so many assignments.
+    stop:
+        Once set, the loop ends soon with what it has.
     on_progress:
         Told incumbent and bound after every step.
     """
     started = time.monotonic()
     state = _State(lower_bounds(problem)[0].seconds, incumbent_s, incumbent)
     exhausted = False
-    while not (state.is_proved or exhausted or should_stop()):
+    while not (state.is_proved or exhausted or is_stopped(stop)):
         left = time_limit_s - (time.monotonic() - started)
         if left <= 0 or (max_priced is not None and len(state.excluded) >= max_priced):
             break
-        exhausted = not _step(problem, price, state, left, seed, num_workers)
+        exhausted = not _step(problem, price, state, left, seed, num_workers, stop)
         state.trace.append((time.monotonic() - started, state.incumbent_s, state.bound_s))
         on_progress(state.incumbent_s, state.bound_s)
-    return _result(state, exhausted, time.monotonic() - started)
+    return _result(state, time.monotonic() - started)
 
 
 def _step(
-    problem: PipelineProblem, price: PriceFunction, state: _State, left_s: float, seed: int, num_workers: int
+    problem: PipelineProblem,
+    price: PriceFunction,
+    state: _State,
+    left_s: float,
+    seed: int,
+    num_workers: int,
+    stop: threading.Event | None,
 ) -> bool:
     """Solve the master once and price its solution; return False if it has no further solution to offer."""
     finite = math.isfinite(state.incumbent_s)
@@ -125,6 +135,7 @@ def _step(
         time_limit_s=left_s,
         seed=seed,
         num_workers=num_workers,
+        stop=stop,
         hint=None if state.excluded else state.assignment,
         excluded=state.excluded,
         below_s=state.incumbent_s * (1 - GAP_TOLERANCE) if finite else None,
@@ -144,12 +155,12 @@ def _step(
     return True
 
 
-def _result(state: _State, exhausted: bool, seconds: float) -> BendersResult:
+def _result(state: _State, seconds: float) -> BendersResult:
     found = math.isfinite(state.incumbent_s)
     status: Status = "feasible" if found else "unknown"
     if found and state.is_proved:
         status = "optimal"
-    elif not found and exhausted and math.isinf(state.excluded_bound_s):
+    elif math.isinf(state.bound_s):
         status = "infeasible"
     return BendersResult(
         status=status,

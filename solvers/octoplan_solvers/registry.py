@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,15 @@ DEFAULT_SOLVER = "cp-sat"
 #: Endings of the files that `emit_model` writes.
 MODEL_SUFFIXES = (".mps", ".lp", ".pb.txt")
 
+#: Entry points of this group in installed packages name `Solver` objects.
+ENTRY_POINTS = "octoplan.solvers"
+
 _MILP = "milp:"
+_BUILT_IN: dict[str, Callable[..., SolverResult]] = {
+    "cp-sat": cp_sat.solve_placement,
+    "dp": chain_dp.solve_placement,
+    "brute-force": brute_force.solve_placement,
+}
 
 
 class SolveFunction(Protocol):
@@ -66,8 +74,34 @@ class SolverInfo:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """A solver that is added from outside: what it is, and the function that `solve_assignment` calls."""
+
+    info: SolverInfo
+    solve: SolveFunction
+
+
+def register_solver(solver: Solver) -> None:
+    """Add a solver under its name, for as long as this process runs; the same name again replaces it.
+
+    Raises
+    ------
+    ValueError
+        If the name is one of the solvers that come with the package.
+    """
+    name = solver.info.name
+    if name in _BUILT_IN or name.startswith(_MILP):
+        raise ValueError(f"{name!r} is the name of a solver that comes with octoplan; choose another")
+    _ADDED[name] = solver
+
+
 def list_solvers() -> list[SolverInfo]:
-    """Return every solver that has a name of its own, installed or not, and what else PuLP finds."""
+    """Return every solver that has a name of its own, installed or not, what else PuLP finds, and what was added."""
+    return [*_list_built_in(), *(solver.info for solver in _added().values())]
+
+
+def _list_built_in() -> list[SolverInfo]:
     found = milp.available_backends()
     pulp = _version("pulp")
     others = [
@@ -108,13 +142,11 @@ def get_solver(name: str) -> SolveFunction:
     ValueError
         If there is no solver of this name, or it is not installed; the message lists what is.
     """
-    functions: dict[str, Callable[..., SolverResult]] = {
-        "cp-sat": cp_sat.solve_placement,
-        "dp": chain_dp.solve_placement,
-        "brute-force": brute_force.solve_placement,
-    }
-    if name in functions:
-        return functions[name]
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    added = _added()
+    if name in added:
+        return added[name].solve
     backend = name.removeprefix(_MILP)
     if name.startswith(_MILP) and backend in milp.available_backends():
         return partial(milp.solve_placement, backend=backend)
@@ -160,6 +192,38 @@ def emit_model(problem: PipelineProblem, path: Path | str) -> None:
     if not name.endswith(MODEL_SUFFIXES):
         raise ValueError(f"a model is written as {', '.join(MODEL_SUFFIXES)}, not {name!r}")
     (cp_sat if name.endswith(".pb.txt") else milp).emit_model(problem, path)
+
+
+#: Solvers of `register_solver`: a name must mean the same wherever a process looks it up.
+_ADDED: dict[str, Solver] = {}
+
+
+def _added() -> dict[str, Solver]:
+    """Return the solvers of installed packages, and those that were registered."""
+    return {**_installed(), **_ADDED}
+
+
+@cache
+def _installed() -> dict[str, Solver]:
+    """Load the entry points; one that cannot be loaded is listed as not available, and says why."""
+    solvers: dict[str, Solver] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            solver = point.load()
+            if not isinstance(solver, Solver):
+                raise TypeError(f"{point.value} is no octoplan_solvers.registry.Solver")
+        except Exception as error:  # whatever another package's import may raise
+            solver = _broken(point.name, f"{type(error).__name__}: {error}")
+        if solver.info.name not in _BUILT_IN and not solver.info.name.startswith(_MILP):
+            solvers[solver.info.name] = solver
+    return solvers
+
+
+def _broken(name: str, reason: str) -> Solver:
+    def solve(*arguments: object, **options: object) -> SolverResult:
+        raise ValueError(f"solver {name!r} cannot be loaded: {reason}")
+
+    return Solver(SolverInfo(name, False, "cannot be loaded", note=reason), solve)
 
 
 def _version(package: str) -> str:

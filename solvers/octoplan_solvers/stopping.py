@@ -1,4 +1,4 @@
-"""Stopping CP-SAT from another thread."""
+"""Stopping solvers from another thread."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ortools.sat.python import cp_model
+
+
+def is_stopped(stop: threading.Event | None) -> bool:
+    """True once the event is set; None: never."""
+    return stop is not None and stop.is_set()
 
 
 @contextmanager

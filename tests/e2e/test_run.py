@@ -72,6 +72,16 @@ def test_tied_embedding_and_head_train_as_in_a_single_process(tmp_path, capsys):
     assert (code, output.splitlines()[-1]) == (0, "gradients match")
 
 
+def test_mixed_precision_trains_as_a_single_process_under_autocast(tmp_path, model_file, capsys):
+    options = ("--model", model_file, "--steps", 2, "--autocast", "bfloat16", "--verify", "--json")
+    code, output = run_here(capsys, plan_file(tmp_path), *options)
+    report = json.loads(output)
+    assert code == 0
+    assert report["max_relative_gradient_error"] <= 1e-5, "no rounding but that of the sums over microbatches"
+    code, output = run_here(capsys, tmp_path / "plan.json", *options[:4], "--json")
+    assert json.loads(output)["loss"] != report["loss"], "without autocast the loss is another one"
+
+
 def costed_plan_file(tmp_path, seconds=0.01):
     """A plan of two ranks that records what its stages and its link cost."""
     path = plan_file(tmp_path)
@@ -151,20 +161,48 @@ def test_json_reports_the_contracts_fields_and_a_timeline_of_every_word(tmp_path
         assert ends[1, f"1I{microbatch}"] <= starts[0, f"0I{microbatch}"] + 0.1
 
 
-def test_torchrun_starts_the_ranks_as_well(tmp_path, model_file):
-    launcher = (
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "--no-python",
-        sys.executable,
-    )
+TORCHRUN = (
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "4",
+    "--standalone",
+    "--no-python",
+    sys.executable,
+)
+
+
+def test_torchrun_gives_what_local_processes_give(tmp_path, model_file, capsys):
     options = ("--model", model_file, "--steps", 2, "--verify", "--json")
-    result = run(plan_file(tmp_path), *options, launcher=launcher)
+    result = run(plan_file(tmp_path, 4), *options, launcher=TORCHRUN)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout.splitlines()[-1])["gradients_match"] is True
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["gradients_match"] is True
+    code, output = run_here(capsys, tmp_path / "plan.json", *options)
+    assert code == 0
+    assert report["losses"] == json.loads(output)["losses"]
+
+
+def test_an_exception_under_torchrun_is_told_by_every_rank(tmp_path):
+    result = run(
+        plan_file(tmp_path, 4, 4), "--layers", "tests.e2e.workloads:raising_in_four", launcher=TORCHRUN
+    )
+    cause = "rank 1 failed in 1F1: ValueError: the middle layer has had enough"
+    lines = sorted(error_lines(result))
+    assert result.returncode == 1
+    assert lines[1] == cause, result.stderr
+    assert [line.split(" in ")[0] for line in lines] == [
+        f"rank {rank} {'failed' if rank == 1 else 'stopped'}" for rank in range(4)
+    ]
+    assert all(line.endswith(cause) for line in lines)
+
+
+def test_a_killed_rank_under_torchrun_ends_all(tmp_path):
+    result = run(
+        plan_file(tmp_path, 4, 4), "--layers", "tests.e2e.workloads:killed_in_four", launcher=TORCHRUN
+    )
+    assert result.returncode == 1
+    assert "Signal 9 (SIGKILL)" in result.stderr, "torchrun itself names the rank that it has lost"
 
 
 def test_an_exception_in_a_layer_is_told_by_every_rank(tmp_path):
@@ -191,11 +229,11 @@ def test_a_killed_rank_is_told_by_the_others(tmp_path):
 
 
 def test_a_hang_names_the_op_of_every_rank(tmp_path):
-    result = run(plan_file(tmp_path, 3, 3), "--layers", "tests.e2e.workloads:asleep", "--timeout", 2)
+    result = run(plan_file(tmp_path, 3, 3), "--layers", "tests.e2e.workloads:asleep", "--timeout", 5)
     lines = error_lines(result)
     assert result.returncode == 1
     assert len(lines) == 3, result.stderr
-    assert all("for more than 2 s" in line for line in lines), result.stderr
+    assert all("for more than 5 s" in line for line in lines), result.stderr
     assert all("1F1" in line for line in lines), result.stderr
     table = result.stderr[result.stderr.index("where each rank is:") :].splitlines()[1:4]
     assert [line.split()[:2] for line in table] == [["rank", "0"], ["rank", "1"], ["rank", "2"]]
@@ -303,6 +341,7 @@ def test_a_broken_program_is_refused(tmp_path, model_file, capsys, change, expec
         (("--model", "no-such-model.json"), "no-such-model.json: no such file"),
         (("--layers", "tests.e2e.workloads:broken"), "tests.e2e.workloads:broken raised KeyError: 'no data'"),
         (("--timeout", "0"), "--timeout: 0 must be above 0 seconds"),
+        (("--autocast", "bfloat16", "--dtype", "float64"), "--autocast: needs --dtype float32, not float64"),
         (("--steps", "0"), "--steps: 0 must be at least 1"),
         (("--emulate",), "predicted.stages: the plan does not record what its stages cost"),
         (("--emulate", "--verify"), "--verify: emulated devices compute nothing"),

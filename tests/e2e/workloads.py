@@ -33,7 +33,7 @@ class Middle(nn.Module):
         return torch.tanh(self.linear(hidden))
 
 
-def _workload(middle: Callable[[], nn.Module]) -> Workload:
+def _workload(middle: Callable[[], nn.Module], num_layers: int = NUM_LAYERS) -> Workload:
     def layer(index: int) -> nn.Module:
         torch.manual_seed(index)
         return middle() if index == 1 else nn.Linear(WIDTH, WIDTH)
@@ -42,22 +42,35 @@ def _workload(middle: Callable[[], nn.Module]) -> Workload:
         generator = torch.Generator().manual_seed(step)
         return torch.randn(8, WIDTH, generator=generator), torch.randn(8, WIDTH, generator=generator)
 
-    return Workload(NUM_LAYERS, layer, nn.functional.mse_loss, batch)
+    return Workload(num_layers, layer, nn.functional.mse_loss, batch)
 
 
 def sound() -> Workload:
     return _workload(lambda: nn.Linear(WIDTH, WIDTH))
 
 
-def raising() -> Workload:
-    def mishap() -> None:
-        raise ValueError("the middle layer\nhas had enough")
+def _raise() -> None:
+    raise ValueError("the middle layer\nhas had enough")
 
-    return _workload(lambda: Middle(mishap))
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raising() -> Workload:
+    return _workload(lambda: Middle(_raise))
+
+
+def raising_in_four() -> Workload:
+    return _workload(lambda: Middle(_raise), 4)
 
 
 def killed() -> Workload:
-    return _workload(lambda: Middle(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    return _workload(lambda: Middle(_die))
+
+
+def killed_in_four() -> Workload:
+    return _workload(lambda: Middle(_die), 4)
 
 
 def asleep() -> Workload:

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -203,6 +203,35 @@ def _own_layers(executor: PipelineExecutor) -> set[int]:
     return {layer for stage in executor.plan.stages_of(executor.rank) for layer in range(*stage.layers)}
 
 
+CROSSWISE = (
+    ("layers.0.up.weight", "layers.5.up.weight"),
+    ("layers.1.down.weight", "layers.4.down.weight"),
+    ("layers.2.up.bias", "layers.3.up.bias", "layers.5.up.bias"),
+)
+
+
+def check_tied_crosswise(progress: Progress) -> dict[str, list[str]]:
+    """Several groups, each between other ranks: a rank is in none, one or more of them."""
+    executor = PipelineExecutor(
+        plan_of(dist.get_world_size()),
+        lambda index: seeded(index, Dense),
+        nn.functional.mse_loss,
+        tied=CROSSWISE,
+        progress=progress,
+    )
+    layers = [seeded(index, Dense) for index in range(NUM_LAYERS)]
+    for first, *others in (tuple(name.split(".")[1:] for name in group) for group in CROSSWISE):
+        shared = layers[int(first[0])].get_parameter(".".join(first[1:]))
+        for index, module, leaf in others:
+            setattr(layers[int(index)].get_submodule(module), leaf, shared)
+    expected = torch.stack(
+        [nn.functional.mse_loss(run_layers(layers, x), y) for x, y in microbatches(vectors(0))]
+    ).mean()
+    expected.backward()
+    found = close("loss", executor.step(*vectors(0)).item(), expected.item())
+    return {"tied crosswise": found + differences(executor, layers)}
+
+
 def check_recomputed(progress: Progress) -> dict[str, list[str]]:
     """Activation checkpointing inside stages, with dropout that must be replayed."""
     return {
@@ -371,6 +400,43 @@ def check_labels(progress: Progress) -> dict[str, list[str]]:
     return complaints
 
 
+def check_receive_buffers(progress: Progress) -> dict[str, list[str]]:
+    """As many buffers as the program has messages in use at once, step after step."""
+    num_ranks = dist.get_world_size()
+    plans_of = {f"1F1B, {'+'.join(kinds)}": plan_of(num_ranks, kinds) for kinds in (("B",), ("I", "W"))}
+    if num_ranks == 2:
+        plans_of["V"] = folded_plan(num_ranks, ("I", "W"))
+    complaints = {}
+    for name, plan in plans_of.items():
+        executor = PipelineExecutor(
+            plan, lambda i: seeded(i, Dense), nn.functional.mse_loss, progress=progress
+        )
+        message_bytes = 3 * WIDTH * 8
+        expected = message_bytes * most_messages(plan.programs[executor.rank])
+        for step in range(2):
+            executor.step(*vectors(step))
+        found = executor.receive_buffer_bytes
+        complaints[f"receive buffers, {name}"] = (
+            [] if found == expected else [f"{found} bytes instead of {expected}"]
+        )
+    return complaints
+
+
+def most_messages(program: Sequence[str]) -> int:
+    """Count what is received and not yet done with: autograd has saved it until B or W."""
+    used, most = 0, 0
+    received: dict[tuple[str, str], int] = {}
+    for text in program:
+        stage, kind, microbatch = text[0], text[1:-1].rstrip("0123456789"), text[-1]
+        if kind.startswith("RECV"):
+            used += 1
+            received[stage, microbatch] = received.get((stage, microbatch), 0) + 1
+        elif kind in ("B", "W"):
+            used -= received.pop((stage, microbatch), 0)
+        most = max(most, used)
+    return most
+
+
 def check_replicas(progress: Progress) -> dict[str, list[str]]:
     """Two pipelines of two ranks on the two dimensions of a mesh: the gradient of the mean over both batches."""
     if dist.get_world_size() != 4:
@@ -413,6 +479,7 @@ def check_states(progress: Progress) -> dict[str, list[str]]:
 
 FEATURES = (
     check_tied,
+    check_tied_crosswise,
     check_recomputed,
     check_dropout,
     check_mixed_precision,
@@ -420,6 +487,7 @@ FEATURES = (
     check_auxiliary,
     check_weighted,
     check_labels,
+    check_receive_buffers,
     check_replicas,
     check_states,
 )

@@ -6,12 +6,14 @@ import gc
 import random
 import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
 import octoplan
+from octoplan.simulator import Simulation
 from octoplan_runtime import PipelineExecutor
 from octoplan_runtime.progress import Progress
 from octoplan_schemas import Plan
@@ -89,6 +91,22 @@ def plan_with_sizes(seed: int) -> Plan:
     return Plan.from_document(document)
 
 
+def counted_within_ops(plan: Plan, recorder: Recorder) -> list[int]:
+    """What lives while an op runs: what the one before has left, and of a forward what it saves itself."""
+    counted, before = [], 0
+    for word in plan.programs[0]:
+        counted.append(before + ("F" in word))
+        before = sum(recorder.after[word].values())
+    return counted
+
+
+def simulated_within_ops(simulation: Simulation) -> list[float]:
+    """The simulator's curve in the middle of every op."""
+    times, values = simulation.memory_curves()[0]
+    middles = (simulation.start_s + simulation.end_s) / 2
+    return values[np.searchsorted(times, middles, side="right") - 1].tolist()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_saved_tensors_live_as_long_as_the_simulator_says(seed):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -104,8 +122,10 @@ def test_saved_tensors_live_as_long_as_the_simulator_says(seed):
         executor.step(inputs, inputs)
         expected = expected_live(list(plan.programs[0]))
         assert {word: recorder.after[word] for word in expected} == expected
+        simulation = octoplan.simulate(plan)
         peak = max(sum(counts.values()) for counts in recorder.after.values())
-        assert peak == octoplan.simulate(plan).memory.peak_bytes[0]
+        assert peak == simulation.memory.peak_bytes[0]
+        assert counted_within_ops(plan, recorder) == simulated_within_ops(simulation)
         assert live == dict.fromkeys(range(NUM_STAGES), 0)
     finally:
         gc.enable()

@@ -10,6 +10,8 @@ import pytest
 import octoplan
 from octoplan.cli import main
 from octoplan.picture import measured_timeline
+from octoplan.report.figure import timeline_figure
+from octoplan.report.html import page_data
 from octoplan.trace_file import load_trace
 from octoplan_runtime.emulation import EmulatedCosts, predicted_ops
 from octoplan_runtime.kinds import compare_kinds
@@ -55,6 +57,16 @@ def test_the_picture_has_the_measured_row_above_the_predicted_one(plan, trace_fi
             assert op.start_s == pytest.approx(1.1 * predicted[key].start_s)
             assert op.end_s == pytest.approx(1.1 * predicted[key].end_s)
     assert timeline.bubble_fraction == pytest.approx(simulation.bubble_fraction)
+
+
+def test_the_subtitle_counts_ranks_and_not_rows(plan, trace_file):
+    timeline = measured_timeline(
+        plan, octoplan.timeline_of(plan, octoplan.simulate(plan)), load_trace(trace_file, plan)
+    )
+    texts = [text.get_text() for text in timeline_figure(timeline).texts]
+    assert any("|   3 ranks, " in text for text in texts)
+    data = page_data(timeline)
+    assert len(data["rows"]) / data["rowsPerRank"] == 3
 
 
 def test_show_draws_it(plan, trace_file, tmp_path):

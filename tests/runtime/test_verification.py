@@ -39,7 +39,7 @@ def test_the_worst_is_kept_and_nan_is_worse_than_all():
 
 
 def report(**changes):
-    rank = RankReport(0, [0, 1], 3, 1234, 0.75, 0.25, 2e-7, "layers.0.weight")
+    rank = RankReport(0, [0, 1], 3, 1234, 0.75, 0.25, 4096, 2e-7, "layers.0.weight")
     values = {
         "loss": 1.5,
         "losses": [2.0, 1.5],

@@ -64,7 +64,20 @@ EXAMPLE_JOB: dict[str, Any] = {
     "constraints": [{"pin": {"layers": ["a"], "rank": 0}}, {"boundary_after": "b"}],
 }
 
-EXAMPLES = {"model": EXAMPLE_MODEL, "cluster": EXAMPLE_CLUSTER, "plan": EXAMPLE_PLAN, "job": EXAMPLE_JOB}
+EXAMPLE_STUDY: dict[str, Any] = {
+    "format": "octoplan.study/1",
+    "name": "small",
+    "instances": [{"models": ["llama3-8B"], "clusters": ["h800x4"], "microbatches": [8]}],
+    "methods": [{"name": "a", "solver": "dp"}],
+}
+
+EXAMPLES = {
+    "model": EXAMPLE_MODEL,
+    "cluster": EXAMPLE_CLUSTER,
+    "plan": EXAMPLE_PLAN,
+    "job": EXAMPLE_JOB,
+    "study": EXAMPLE_STUDY,
+}
 
 names = st.text(min_size=1, max_size=6)
 numbers = st.integers(0, 10**20) | st.floats(0, allow_nan=False, allow_infinity=False)
@@ -245,7 +258,62 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     return {"format": "octoplan.job/1", **body}
 
 
-DOCUMENTS = {"model": models(), "cluster": clusters(), "plan": plans(), "job": jobs()}
+def some(values: Any) -> Any:
+    return st.lists(values, min_size=1, max_size=2)
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> dict[str, Any]:
+    seeds, many = st.integers(0, 2**31 - 1), st.integers(1, 10**6)
+    safe_names = st.from_regex(r"[A-Za-z0-9][ -~]{0,20}", fullmatch=True)
+    dials = record(
+        {"seeds": some(seeds), "layers": some(st.integers(1, 2000)), "ranks": some(st.integers(1, 256))},
+        {
+            "layer_heterogeneity": some(numbers),
+            "slow_share": some(st.floats(0, 1)),
+            "slow_factor": some(positives),
+            "tightness": some(positives),
+        },
+    )
+    sources = record(
+        {"source": names}, {"name": safe_names, "tensor_parallel": many, "config": st.none() | names}
+    )
+    limits = {"memory_limits": some(numbers | names)}
+    grids = record(
+        {"models": some(names | sources), "clusters": some(names), "microbatches": some(many)}, limits
+    )
+    drawn = record({"random": dials, "microbatches_per_rank": some(many)}, limits)
+    dimensions = st.lists(st.sampled_from(["partition", "placement", "order"]), unique=True)
+    kinds = {"strategy": names, "solver": names, "search": dimensions, "rule": st.just("octopipe")}
+    method_names = draw(st.lists(safe_names, min_size=1, max_size=3, unique=True))
+    methods = [
+        {
+            "name": name,
+            kind: draw(kinds[kind]),
+            "options": draw(st.dictionaries(names, json_values, max_size=2)),
+        }
+        for name, kind in zip(method_names, draw(st.permutations(sorted(kinds))), strict=False)
+    ]
+    optional = {
+        "version": names,
+        "description": st.text(max_size=5),
+        "references": st.lists(st.sampled_from(method_names), max_size=2),
+        "seeds": some(seeds),
+        "repetitions": many,
+        "cell": record({}, {"time_s": positives, "memory_bytes": positives}),
+    }
+    budget = draw(st.sampled_from([{}, {"time_limits_s": [1.5]}, {"max_evaluations": [10, 20]}]))
+    required = {"name": safe_names, "instances": st.lists(grids | drawn, min_size=1, max_size=2)}
+    return {"format": "octoplan.study/1", "methods": methods, **budget, **draw(record(required, optional))}
+
+
+DOCUMENTS = {
+    "model": models(),
+    "cluster": clusters(),
+    "plan": plans(),
+    "job": jobs(),
+    "study": studies(),
+}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

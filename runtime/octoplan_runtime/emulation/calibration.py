@@ -7,6 +7,7 @@ the sleep is the cost of an op; what passes beyond it until the next rank starts
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -44,6 +45,7 @@ def write_calibration(path: str, plan: Plan, rank: int, progress: Progress) -> N
     progress:
         Told where this rank is.
     """
+    gc.freeze()  # as in a run
     costs = calibrate(plan.num_ranks, progress)
     progress.enter("measuring bandwidth")
     bandwidth = _bandwidth(rank, plan.num_ranks)

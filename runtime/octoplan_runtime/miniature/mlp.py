@@ -46,8 +46,9 @@ class MixtureOfExperts(nn.Module):
         hidden = add_skips(hidden, skips)
         normed = self.norm(hidden)
         best, experts = self.router(normed).topk(self.num_active, dim=-1)
-        gates = torch.zeros(*hidden.shape[:-1], len(self.up), dtype=hidden.dtype, device=hidden.device)
-        gates = gates.scatter(-1, experts, best.softmax(dim=-1))
+        chosen = best.softmax(dim=-1)  # in float32 under autocast
+        gates = chosen.new_zeros(*hidden.shape[:-1], len(self.up)).scatter(-1, experts, chosen)
         gate, up = torch.einsum("bsw,ewh->bseh", normed, self.up).chunk(2, dim=-1)
         mixed = torch.einsum("bseh,ehw->bsew", F.silu(gate) * up, self.down)
-        return hidden + (gates.unsqueeze(-1) * mixed).sum(dim=-2)
+        result: torch.Tensor = hidden + (gates.unsqueeze(-1) * mixed).sum(dim=-2)
+        return result

@@ -127,7 +127,8 @@ def list_schedule_kernel(
     ops, rank_of_op:
         Op codes in the order of their start, and the rank of each; fewer than all if it stopped early.
     makespan:
-        Seconds, infinite if it was longer than ``give_up_s`` (or no op could start, for want of memory).
+        Seconds, infinite if longer than ``give_up_s``, which shows as soon as a rank's remaining work alone would
+        take longer, or if no op could start, for want of memory.
     """
     num_stages = len(stage_rank)
     num_ops = num_stages * num_microbatches * (3 if split else 2)
@@ -164,6 +165,17 @@ def list_schedule_kernel(
             mean += duration_s[stage, kind] / (3 * num_stages)
         for microbatch in range(num_microbatches):
             left_on_rank[stage_rank[stage], microbatch] += 1
+
+    # Seconds of compute that each rank has still to start, at the least.
+    left_s = np.zeros(num_ranks)
+    for stage in range(num_stages):
+        backward_s = duration_s[stage, BACKWARD]
+        if split:
+            backward_s = min(
+                backward_s, duration_s[stage, BACKWARD_INPUT] + duration_s[stage, BACKWARD_WEIGHT]
+            )
+        left_s[stage_rank[stage]] += num_microbatches * (duration_s[stage, FORWARD] + backward_s)
+    latest_s = give_up_s * (1.0 + 1e-12)
 
     running = np.empty(num_ranks, np.int64)
     last_class = np.empty(num_ranks, np.int64)
@@ -401,7 +413,16 @@ def list_schedule_kernel(
                 position[microbatch] = step
             running_workspace[rank] = workspace[stage]
             size = push_event(times, codes, size, end, rank)
-            if makespan > give_up_s:
+            if kind == BACKWARD_INPUT:
+                backward_s = min(duration_s[stage, BACKWARD], length + duration_s[stage, BACKWARD_WEIGHT])
+                left_s[rank] -= backward_s - duration_s[stage, BACKWARD_WEIGHT]
+            elif kind == BACKWARD and split:
+                left_s[rank] -= min(
+                    length, duration_s[stage, BACKWARD_INPUT] + duration_s[stage, BACKWARD_WEIGHT]
+                )
+            else:
+                left_s[rank] -= length
+            if makespan > give_up_s or end + left_s[rank] > latest_s:
                 return ops[:count], rank_of_op[:count], np.inf
         if again:
             continue

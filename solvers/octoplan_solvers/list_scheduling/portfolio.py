@@ -38,14 +38,23 @@ def portfolio(staged: StagedProblem) -> list[PolicyRule]:
     return [replace(rule, memory_bonus=bonus) for rule in _RULES for bonus in (0.0, 10 * FILL_BUBBLES_ONLY)]
 
 
-def best_of_portfolio(scheduler: ListScheduler, give_up_s: float = float("inf")) -> tuple[PolicyRule, float]:
-    """Return the portfolio's best rule and its makespan in seconds, infinite if none is below ``give_up_s``."""
+def best_of_portfolio(
+    scheduler: ListScheduler,
+    give_up_s: float = float("inf"),
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[PolicyRule, float]:
+    """Return the portfolio's best rule and its makespan in seconds, infinite if none is below ``give_up_s``.
+
+    ``should_stop`` is asked after every rule.
+    """
     rules = portfolio(scheduler.staged)
     best, makespan = rules[0], float("inf")
     for rule in rules:
         found = scheduler.makespan(rule.on(scheduler.staged), min(makespan, give_up_s))
         if found < makespan:
             best, makespan = rule, found
+        if should_stop():
+            break
     return best, makespan
 
 
@@ -100,7 +109,7 @@ def improve_policy(
         The best policy met and its makespan in seconds.
     """
     random = np.random.default_rng(seed)
-    best = (start or best_of_portfolio(scheduler)[0]).on(scheduler.staged)
+    best = (start or best_of_portfolio(scheduler, should_stop=should_stop)[0]).on(scheduler.staged)
     makespan = scheduler.makespan(best)
     for _ in range(evaluations):
         if should_stop():

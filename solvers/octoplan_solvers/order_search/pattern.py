@@ -20,6 +20,7 @@ from octoplan_solvers.order_search.model import Effort, configured
 from octoplan_solvers.order_search.pattern_memory import add_pattern_memory
 from octoplan_solvers.order_search.pattern_variables import PatternVariables, add_pattern_variables, edge_ends
 from octoplan_solvers.staged import StagedProblem
+from octoplan_solvers.stopping import is_stopped, stopped_by
 
 #: Bisection stops when the least period is known to this share.
 _PRECISION = 1e-3
@@ -78,8 +79,8 @@ def solve_pattern(
     longest = times.largest_below(longest_s) + 1
     search = _Periods(staged, times, num_microbatches, effort)
     best = search.shortest(least_period(staged, times, num_microbatches), longest)
-    if best is None:
-        return None
+    if best is None or is_stopped(effort.stop):
+        return best
     offset, _ = search.offsets(best.period, stop_at_first=False)
     return replace(best, offset=best.offset if offset is None else offset)
 
@@ -104,6 +105,8 @@ class _Periods:
         low, high, middle = least - 1, longest + 1, least
         impossible, undecided, best = low, 0, None
         while high - low > max(1, int(_PRECISION * high)) and middle < high and undecided < _MAX_UNDECIDED:
+            if is_stopped(self._effort.stop):
+                break
             offset, proved = self.offsets(middle, stop_at_first=True)
             if offset is not None:
                 best, high = Pattern(self._times, middle, middle, offset), middle
@@ -131,7 +134,8 @@ class _Periods:
         solver = configured(self._effort)
         solver.parameters.stop_after_first_solution = stop_at_first
         solver.parameters.linearization_level = 2
-        status = solver.solve(model)
+        with stopped_by(solver, self._effort.stop):
+            status = solver.solve(model)
         assert status != cp_model.MODEL_INVALID, model.validate()
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None, status == cp_model.INFEASIBLE

@@ -8,6 +8,7 @@ are written down in full and simulated.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,9 +21,11 @@ from octoplan_solvers.order_search.periodic_candidates import (
     all_choices,
     from_list_schedules,
     from_patterns,
+    until_stopped,
 )
 from octoplan_solvers.order_search.result import Evaluate, OrderResult, is_better
 from octoplan_solvers.staged import StagedProblem
+from octoplan_solvers.stopping import is_stopped
 
 SOLVER = "periodic"
 #: Candidates that are simulated in full: in all, and at most so many that keep the limits.
@@ -38,6 +41,7 @@ def periodic_order(
     seed: int = 0,
     policy_evaluations: int = 200,
     effort_s: float = 0.5,
+    stop: threading.Event | None = None,
 ) -> OrderResult:
     """Build an order from a repeating part. The same arguments give the same order.
 
@@ -50,6 +54,8 @@ def periodic_order(
     effort_s:
         CP-SAT's deterministic seconds for each pattern model (about ten for each size of the unit). Patterns are
         solved only if no list schedule keeps the busiest rank busy.
+    stop:
+        Once set, the search ends soon with what it has.
 
     Returns
     -------
@@ -57,10 +63,10 @@ def periodic_order(
         ``feasible``, or ``unknown`` if nothing was found that keeps the limits. There is no bound.
     """
     began = time.monotonic()
-    effort = Effort(effort_s, seed, num_workers=1, deterministic=True)
+    effort = Effort(effort_s, seed, num_workers=1, deterministic=True, stop=stop)
     best: tuple[Order, float] | None = None
     trace: list[tuple[float, float | None, float | None]] = []
-    for order, makespan_s in _in_full(_candidates(staged, policy_evaluations, effort), evaluate):
+    for order, makespan_s in _in_full(_candidates(staged, policy_evaluations, effort), evaluate, stop):
         if best is None or is_better(makespan_s, best[1]):
             best = order, makespan_s
             trace.append((time.monotonic() - began, makespan_s, None))
@@ -79,13 +85,14 @@ def _candidates(staged: StagedProblem, policy_evaluations: int, effort: Effort) 
     """Try harder as long as no candidate keeps the busiest rank (or link) busy all the time."""
     enough_s = least_seconds_per_microbatch(staged) * (1 + 1e-6)
     few = _with_few_microbatches(staged, 1)
-    choices = all_choices(few, policy_evaluations, effort.seed)
-    candidates = list(from_list_schedules(staged, few, choices))
+    choices = all_choices(few, policy_evaluations, effort.seed, effort.stop)
+    candidates = list(until_stopped(from_list_schedules(staged, few, choices), effort.stop))
     if few.num_microbatches < staged.num_microbatches and _fastest(candidates) > enough_s:
         settling = _with_few_microbatches(staged, 3)
-        candidates += from_list_schedules(staged, settling, choices[:_MAX_SETTLING])
+        settled = from_list_schedules(staged, settling, choices[:_MAX_SETTLING])
+        candidates += until_stopped(settled, effort.stop)
     if _fastest(candidates) > enough_s:
-        candidates += from_patterns(staged, few, _fastest(candidates), effort)
+        candidates += until_stopped(from_patterns(staged, few, _fastest(candidates), effort), effort.stop)
     return candidates
 
 
@@ -99,7 +106,9 @@ def _fastest(candidates: list[Candidate]) -> float:
     return min((candidate.rate_s for candidate in candidates), default=math.inf)
 
 
-def _in_full(candidates: list[Candidate], evaluate: Evaluate) -> Iterator[tuple[Order, float]]:
+def _in_full(
+    candidates: list[Candidate], evaluate: Evaluate, stop: threading.Event | None
+) -> Iterator[tuple[Order, float]]:
     """Write down and simulate what promises most, until a few orders have kept the limits."""
     fitting = 0
     for candidate in sorted(candidates, key=lambda one: one.makespan_s)[:_MAX_TRIED]:
@@ -108,5 +117,5 @@ def _in_full(candidates: list[Candidate], evaluate: Evaluate) -> Iterator[tuple[
         if order is not None and makespan_s is not None:
             yield order, makespan_s
             fitting += 1
-        if fitting == _MAX_FITTING:
+        if fitting == _MAX_FITTING or is_stopped(stop):
             return

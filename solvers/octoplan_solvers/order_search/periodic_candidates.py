@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from octoplan_solvers.order_search.order_memory import keeps_limits_without_tran
 from octoplan_solvers.order_search.pattern import Pattern, solve_pattern, unroll
 from octoplan_solvers.order_search.repetition import Repetition, find_repetitions, repeat, time_seconds
 from octoplan_solvers.staged import StagedProblem
+from octoplan_solvers.stopping import is_stopped
 
 #: A repetition has at most so many microbatches.
 _LARGEST_UNIT = 12
@@ -53,7 +55,17 @@ class Choice:
         return ListScheduler(problem).schedule(self.policy).order
 
 
-def all_choices(few: StagedProblem, policy_evaluations: int, seed: int) -> list[Choice]:
+def until_stopped(candidates: Iterable[Candidate], stop: threading.Event | None) -> Iterator[Candidate]:
+    """Yield candidates until the event is set, the first one at least."""
+    for candidate in candidates:
+        yield candidate
+        if is_stopped(stop):
+            return
+
+
+def all_choices(
+    few: StagedProblem, policy_evaluations: int, seed: int, stop: threading.Event | None = None
+) -> list[Choice]:
     """Return choices whose list schedules keep the limits (transfers apart), the shortest schedules first.
 
     Where memory is ample, list scheduling puts W off for as long as there is any, and nothing repeats. Hence also
@@ -66,9 +78,13 @@ def all_choices(few: StagedProblem, policy_evaluations: int, seed: int) -> list[
         for policy in rules
     ]
     try:
-        choices.append(
-            Choice(improve_policy(ListScheduler(few), evaluations=policy_evaluations, seed=seed)[0])
+        improved, _ = improve_policy(
+            ListScheduler(few),
+            evaluations=policy_evaluations,
+            seed=seed,
+            should_stop=lambda: is_stopped(stop),
         )
+        choices.append(Choice(improved))
     except MemoryTooSmallError:
         choices = [choice for choice in choices if choice.room is not None]
     priced: list[tuple[float, int, Choice]] = []
@@ -76,6 +92,8 @@ def all_choices(few: StagedProblem, policy_evaluations: int, seed: int) -> list[
         order = choice.order(few)
         if keeps_limits_without_transfers(few, order):
             priced.append((float(time_seconds(few, order).makespan), len(priced), choice))
+        if is_stopped(stop):
+            break
     return [choice for _, _, choice in sorted(priced, key=lambda entry: entry[:2])]
 
 

@@ -1,0 +1,1 @@
+"""``octoplan profile``: times and sizes of real layers, as a model graph."""
