@@ -38,7 +38,7 @@ def heavy_head(repetitions: int, folder: Path) -> None:
     """Measure layers, compile, run, and print measured beside predicted."""
     start(measure_layers, 0, folder)
     model = measured_model(folder)
-    save(folder / "calibration.json", _plan(model, "1f1b", octoplan_cluster(model)))
+    save(folder / "calibration.json", _plan(model, "1f1b", blank_cluster()))
     run_plan(RunOptions(str(folder / "calibration.json"), calibrate=str(folder / "machine.json")))
     machine = load(folder / "machine.json", Cluster)
     plans = [_plan(model, strategy, machine) for strategy in STRATEGIES]
@@ -95,7 +95,7 @@ def print_table(steps: list[list[float]], predicted: list[float]) -> None:
     )
 
 
-def octoplan_cluster(model: ModelGraph) -> Cluster:
+def blank_cluster() -> Cluster:
     """Return two devices without costs of their own, for a plan whose number of ranks alone counts."""
     link = {"latency_s": 0.0, "bandwidth": 1e12}
     kind = {"memory_bytes": 1e12, "peak_flops": 1.0, "memory_bandwidth": 1.0, "op_overhead_s": 0.0}

@@ -80,7 +80,7 @@ def compare(title: str, num_ranks: int, kind: str, repetitions: int, folder: Pat
         rows = measure(num_ranks, kind, repetitions, folder)
         own, torchs, ratio = (median(row[name] for row in rows) for name in ("own_s", "torch_s", "ratio"))
         predicted = f"{rows[0]['predicted_s']:.3f} s" if kind == "emulated" else "-"
-        peaks = [f"{max(row[name] for row in rows) / 1e6:.2f} MB" for name in ("own_bytes", "torch_bytes")]
+        peaks = [f"{max(row[name] for row in rows) / 1e3:,.1f} kB" for name in ("own_bytes", "torch_bytes")]
         table.add_row(strategy, f"{own:.3f} s", f"{torchs:.3f} s", f"{ratio:.3f}", predicted, *peaks)
     Console(width=120).print(table)
 
@@ -102,7 +102,7 @@ def measure(num_ranks: int, kind: str, repetitions: int, folder: Path) -> list[d
 
 
 def run_both(kind: str, repetitions: int, folder: str) -> None:
-    """On every rank: one step of warm-up, one that counts live tensors, then timed steps, each on both in turn."""
+    """On every rank: a first step that counts live tensors, a second to warm up, then timed steps, on both in turn."""
     rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     plan = load(Path(folder) / "plan.json", Plan)
     progress = Progress()
@@ -117,9 +117,9 @@ def run_both(kind: str, repetitions: int, folder: str) -> None:
         }
         schedule = torch_schedule(plan, modules, loss, Path(folder, f"{rank}.csv"))
         runs = (lambda: executor.step(*batch), lambda: torch_step(schedule, plan, batch))
+        peaks = [peak_bytes(run) for run in runs]
         for run in runs:
             run()
-        peaks = [peak_bytes(run) for run in runs]
         times: list[list[float]] = [[], []]
         gc.freeze()  # neither is to pay for a full collection
         for repetition in range(repetitions):
@@ -142,7 +142,7 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """Return the peak of what a step allocates on this rank."""
+    """Return the peak of what a first step allocates on this rank, buffers for receives and gradients included."""
     dist.barrier()
     with LiveTensors() as live:
         run()

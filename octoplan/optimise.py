@@ -7,6 +7,7 @@ proof. Every phase looks at the clock and asks whether to stop, and what has bee
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from octoplan.baseline_plans import baseline_problem, run_baseline
@@ -152,13 +153,10 @@ class _Run:
     def raise_floor(self) -> None:
         """Take the known plans, and every baseline that job and target admit, as far as there is time."""
         self._reporter.begin("baselines", self._certificate.bound.seconds)
-        plans = [
-            run_order(build_staged(self._problem, assignment), order)
-            for assignment, order in self._warm.orders
-            if not self._problem.constraints.violations(assignment)
-        ]
-        for plan in plans:
-            self._offer(self._target.as_run(plan))
+        for assignment, order in self._warm.orders:
+            if self._allows(assignment):
+                plan = run_order(build_staged(self._problem, assignment), order)
+                self._offer(self._target.as_run(plan))
         for strategy in floor_strategies(self._problem, self._target):
             if self._budget.is_late(_FLOOR_SHARE):
                 break
@@ -245,8 +243,13 @@ class _Run:
     def _warm_starts(self) -> list[Assignment]:
         """Return known partitions and placements; the search prices candidates under their own policies."""
         self._pricer.candidates = self._warm.candidates
-        allowed = self._problem.constraints
-        return [one for one in self._warm.assignments if not allowed.violations(one)]
+        return [assignment for assignment in self._warm.assignments if self._allows(assignment)]
+
+    def _allows(self, assignment: Assignment) -> bool:
+        """True if the job allows a partition and placement that is known from elsewhere."""
+        most = max(Counter(assignment.ranks).values())
+        is_small_enough = most <= self._problem.max_stages_per_rank
+        return is_small_enough and not self._problem.constraints.violations(assignment)
 
 
 def floor_strategies(problem: PipelineProblem, target: Target) -> list[Strategy]:

@@ -59,4 +59,6 @@ def run(arguments: list[str]) -> int:
             raise
         console.fail(f"{describe()}; see octoplan {' '.join(arguments[:1])} --help")
         return 2
+    if result == 130:
+        console.fail("interrupted")  # typer turns Ctrl-C into this result, without a word
     return result if isinstance(result, int) else 0

@@ -15,6 +15,7 @@ from octoplan.compiler import limited_problem
 from octoplan.explain.explanation import Diagnosis
 from octoplan.explain.split_layer import LayerSplit
 from octoplan.optimise import WarmStart
+from octoplan.targets.megatron import MegatronTarget
 from octoplan_schemas import Cluster, ModelGraph
 from octoplan_solvers.ops import NUM_KINDS, IntArray
 from octoplan_solvers.order import Order
@@ -161,7 +162,13 @@ def _options(job: Job, diagnosis: Diagnosis) -> Iterator[Change]:
     if options.microbatches < _MANY_MICROBATCHES:
         text = f"{2 * options.microbatches} microbatches, not {options.microbatches}"
         more = changed("more-microbatches", text, microbatches=2 * options.microbatches)
-        yield replace(more, translate=_done_twice, microbatch_factor=2)
+        is_fixed = options.target == MegatronTarget.name
+        yield replace(more, translate=_nothing if is_fixed else _done_twice, microbatch_factor=2)
+
+
+def _nothing(known: WarmStart) -> WarmStart:
+    """Begin anew: the engine runs no order but its own, which twice the microbatches change."""
+    return WarmStart()
 
 
 def _done_twice(known: WarmStart) -> WarmStart:

@@ -84,25 +84,16 @@ def microseconds(seconds: float) -> float:
 
 
 def _transfers(simulation: Simulation) -> Iterator[_Event]:
-    """Yield slices and arrows; a transfer that starts while another to the same peer is on its way gets a lane."""
+    """Yield slices and arrows, and the names of the tracks that they need."""
     consumers = {
         (stage, "F" if kind == "F" else "B", microbatch): (rank, start_s)
         for rank, stage, kind, microbatch, start_s, _ in op_times(simulation)
         if kind != "W"
     }
-    tracks: dict[tuple[int, int], list[tuple[int, float]]] = {}
-    num_tracks = [1] * simulation.schedule.staged.num_ranks
+    tracks = _SendTracks()
     by_start = sorted(transfer_times(simulation), key=lambda transfer: transfer[3])
     for number, (rank, peer, text, start_s, arrival_s) in enumerate(by_start):
-        lanes = tracks.setdefault((rank, peer), [])
-        lane = next((lane for lane, (_, until_s) in enumerate(lanes) if until_s <= start_s), len(lanes))
-        if lane == len(lanes):
-            lanes.append((num_tracks[rank], arrival_s))
-            suffix = f", {lane + 1}" if lane else ""
-            yield _track_name(rank, num_tracks[rank], f"to rank {peer}{suffix}")
-            num_tracks[rank] += 1
-        track = lanes[lane][0]
-        lanes[lane] = track, arrival_s
+        track = tracks.take(rank, peer, start_s, arrival_s)
         yield _slice(text, rank, track, start_s, arrival_s, {"to_rank": peer})
         word = parse_word(text)
         direction = "F" if word.kind == SEND_FORWARD else "B"
@@ -111,6 +102,28 @@ def _transfers(simulation: Simulation) -> Iterator[_Event]:
         yield {"ph": "s", **arrow, "pid": rank, "tid": track, "ts": microseconds(start_s)}
         end = {"pid": consumer_rank, "tid": _COMPUTE_TRACK, "ts": microseconds(consumer_start_s)}
         yield {"ph": "f", "bp": "e", **arrow, **end}
+    yield from tracks.names
+
+
+class _SendTracks:
+    """Tracks of what ranks send: one per peer, and more where transfers to it overlap (latency lets them)."""
+
+    def __init__(self) -> None:
+        self.names: list[_Event] = []
+        #: By rank and peer: each track, and until when it is taken.
+        self._until_s: dict[tuple[int, int], dict[int, float]] = {}
+        self._num_tracks: dict[int, int] = {}
+
+    def take(self, rank: int, peer: int, start_s: float, end_s: float) -> int:
+        """Return a track that is free from ``start_s`` on, and take it until ``end_s``; starts must not decrease."""
+        tracks = self._until_s.setdefault((rank, peer), {})
+        free = next((track for track, until_s in tracks.items() if until_s <= start_s), None)
+        if free is None:
+            free = self._num_tracks[rank] = self._num_tracks.get(rank, _COMPUTE_TRACK) + 1
+            suffix = f", {len(tracks) + 1}" if tracks else ""
+            self.names.append(_track_name(rank, free, f"to rank {peer}{suffix}"))
+        tracks[free] = end_s
+        return free
 
 
 def _memory(simulation: Simulation) -> Iterator[_Event]:

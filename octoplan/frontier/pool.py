@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -60,7 +60,9 @@ class Pool:
         holding = [bound for searched, bound in self.bounds if searched >= limit]
         return max(holding, key=lambda bound: bound.seconds, default=None)
 
-    def widest_gap(self, tried: Iterable[float]) -> float | None:
+    def widest_gap(
+        self, tried: Iterable[float], rounded_up: Callable[[float], float] = lambda limit: limit
+    ) -> float | None:
         """Return the limit that would tell most: amid the largest rectangle between neighbours on the frontier.
 
         Its sides are a ratio of memory and a difference of throughput, so that the corner where plans are tiny and
@@ -70,6 +72,8 @@ class Pool:
         ----------
         tried:
             Limits that were searched: where one brought nothing, the rectangle begins there.
+        rounded_up:
+            Returns the next limit that can be written down.
 
         Returns
         -------
@@ -83,6 +87,7 @@ class Pool:
             low = max(left.memory, *inside, _LEAST_RATIO * right.memory)
             width = math.log(right.memory / low)
             area = width * (1 / right.makespan_s - 1 / left.makespan_s) if right.makespan_s > 0 else 0.0
-            if width > _TINY and area > best_area:
-                best, best_area = math.sqrt(low * right.memory), area
+            middle = rounded_up(math.sqrt(low * right.memory))
+            if width > _TINY and area > best_area and middle < right.memory:
+                best, best_area = middle, area
         return best

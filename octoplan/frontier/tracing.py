@@ -2,8 +2,8 @@
 
 Epsilon-constraint method: the makespan is minimised under one limit of memory after the other. A plan that fits a
 tighter limit fits every looser one, so each search starts from what its neighbours found and is never worse than the
-tighter one; its bound holds for all tighter limits. First the job's own limit, then none, then wherever the rectangle
-between two neighbours is largest.
+tighter one; its bound holds for all tighter limits. First the job's own limit, then none and the tightest known, then
+wherever the rectangle between two neighbours is largest.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from octoplan_schemas import Cluster, InputError, ModelGraph, Plan
 from octoplan_solvers.problem import PipelineProblem
 from octoplan_solvers.staged import build_staged
 
-#: Limits that are searched besides the job's own and none.
-NUM_LIMITS = 10
+#: Limits that are searched besides the job's own.
+NUM_LIMITS = 12
 #: How many times as long as another the job's own limit is searched.
 _JOB_WEIGHT = 4
 #: Share of the time after which no further baseline is built.
@@ -123,7 +123,7 @@ class _Tracer:
         self.job_limit = limit.value
         self._target = get_target(self.options.target)
         self._began = time.monotonic()
-        self._shares = _Shares.of(self.options, _JOB_WEIGHT + 1 + NUM_LIMITS)
+        self._shares = _Shares.of(self.options, _JOB_WEIGHT + NUM_LIMITS)
         self._job: Optimised | None = None
 
     def search_job(self) -> None:
@@ -152,7 +152,12 @@ class _Tracer:
             self.baselines.append(BaselinePoint(entry.origin, entry.memory, entry.makespan_s))
 
     def add_tightest(self) -> None:
-        """Take in one microbatch at a time, on the regular placement that needs the least memory so."""
+        """Take in one microbatch at a time, on the regular placement that needs the least memory so.
+
+        Where the engine runs only placements or orders of its own, the tightest baseline must do.
+        """
+        if not self._target.runs_any_placement:
+            return
         free = self.axis.limited(self.problem, math.inf)
         entries = []
         for assignment in starting_assignments(replace(free, memory_limit_bytes=self.axis.unit_bytes)):
@@ -165,14 +170,16 @@ class _Tracer:
         self.pool.plans += sorted(entries, key=lambda entry: entry.memory)[:1]
 
     def search_limits(self) -> None:
-        """Search without a limit, and then where it tells most."""
-        limit: float | None = math.inf
-        tried: list[float] = []
-        while limit is not None and len(tried) <= NUM_LIMITS and not self._is_late():
+        """Search without a limit, under the tightest one known, and then where it tells most."""
+        tightest = self.axis.rounded_up(self.pool.frontier()[0].memory)
+        planned: list[float] = [math.inf, tightest]
+        tried = [self.job_limit]
+        while len(tried) <= NUM_LIMITS and not self._is_late():
+            limit = planned.pop(0) if planned else self.pool.widest_gap(tried, self.axis.rounded_up)
+            if limit is None:
+                return
             tried.append(limit)
             self._search(limit)
-            gap = self.pool.widest_gap([*tried, self.job_limit])
-            limit = None if gap is None else self.axis.rounded_up(gap)
 
     def frontier(self) -> Frontier:
         """Write down the plans that nothing beats, and the job's."""

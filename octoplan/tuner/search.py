@@ -47,11 +47,11 @@ class Generation:
     num_chains: int = NUM_THREADS
 
 
-#: Wide first: chains from different starts; the best go on at lower temperatures, at last in the order's policy alone.
-#: The rest of the budget is for `finish`.
+#: Wide first: chains from different starts, which keep much of their placement; the best go on at lower temperatures, at
+#: last in the order's policy alone. The rest of the budget is for `finish`.
 _GENERATIONS = (
-    Generation(0.25, 0.004, 0.0006, 0.25, 0.40, num_chains=6),
-    Generation(0.50, 0.002, 0.0003, 0.30, 0.40, num_chains=3),
+    Generation(0.22, 0.004, 0.0006, 0.30, 0.60, num_chains=4),
+    Generation(0.50, 0.002, 0.0003, 0.30, 0.45),
     Generation(0.84, 0.001, 0.00003, 0.40, 0.35),
     Generation(0.91, 0.0005, 0.00001, 1.00, 0.00),
 )

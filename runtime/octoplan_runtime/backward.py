@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 from torch.autograd.graph import get_gradient_edge
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from octoplan_runtime.weight_work import WeightWork, split_at_cuts
 
@@ -51,6 +53,8 @@ def backward_input(roots: Tensors, gradients: Tensors, inputs: Tensors) -> Weigh
     outputs = list(zip(map(get_gradient_edge, roots), gradients, strict=True))
     starts, work = split_at_cuts(outputs, {get_gradient_edge(leaf).node for leaf in inputs})
     hooks = [cut.node.register_prehook(cut.keep) for cut in work.cuts]
+    recomputed: list[nn.Module] = []
+    hooks.append(register_module_forward_pre_hook(lambda module, arguments: recomputed.append(module)))
     try:
         if starts:
             edges, incoming = zip(*starts, strict=True)
@@ -60,6 +64,8 @@ def backward_input(roots: Tensors, gradients: Tensors, inputs: Tensors) -> Weigh
     finally:
         for hook in hooks:
             hook.remove()
+    if recomputed:
+        work.join()
     return work
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from octoplan_runtime.agreement import require_layer_count, require_same_plan, require_world_size
 from octoplan_runtime.errors import PipelineError, one_line
 from octoplan_runtime.forward import ForwardMode
 from octoplan_runtime.interpreter import Interpreter, LossFunction, StepState
@@ -98,7 +99,8 @@ class PipelineExecutor:
         skips = list(skips)
         require_valid(plan)
         require_valid(plan, stage_edges([stage.layers for stage in plan.stages], skips))
-        _require_world_size(plan, group)
+        require_world_size(plan, group)
+        require_layer_count(plan, layers)
         self.plan = plan
         self.rank = dist.get_rank(group)
         self.step_number = 0
@@ -304,25 +306,6 @@ class PipelineExecutor:
             raise
         except Exception as error:
             raise PipelineError(self.rank, self.progress.word, one_line(error)) from error
-
-
-def _require_world_size(plan: Plan, group: dist.ProcessGroup | None) -> None:
-    size = dist.get_world_size(group)
-    if size != plan.num_ranks:
-        raise InputError(
-            f"the plan is for {plan.num_ranks} ranks, but the process group has {size}; "
-            f"start {plan.num_ranks} processes, or compile a plan for {size} devices"
-        )
-
-
-def require_same_plan(plan: Plan, group: dist.ProcessGroup | None, device: torch.device) -> None:
-    """Compare the plan's hash over ranks: two plans with the same name would hang, or worse, not hang."""
-    own = torch.frombuffer(bytearray.fromhex(plan.sha256()), dtype=torch.uint8).to(device)
-    others = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(others, own, group=group)
-    different = [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]
-    if different:
-        raise InputError(f"rank {different[0]} has another plan than rank 0; give every rank the same file")
 
 
 def _times(num_words: int, device: torch.device) -> tuple[OpTimes, CudaClock | None]:

@@ -11,12 +11,12 @@ from torch import nn
 
 from octoplan_runtime.forward import RandomState
 from octoplan_runtime.stage_graph import MODEL_INPUT
-from octoplan_schemas import InputError
 
 #: What a layer gives: one or several tensors.
 Values = tuple[torch.Tensor, ...]
+_Listed = Sequence[nn.Module] | nn.ModuleList | nn.Sequential
 #: A list of all layers, or a function that builds the layer with the given index.
-Layers = Callable[[int], nn.Module] | Sequence[nn.Module]
+Layers = Callable[[int], nn.Module] | _Listed
 
 
 class StageModule(nn.Module):
@@ -71,6 +71,11 @@ class StageModule(nn.Module):
         return {layer: values[layer] for layer in self.exports}
 
 
+def listed_layers(layers: Layers) -> _Listed | None:
+    """Return a list of layers, None for a function; torch's own lists can be called too."""
+    return layers if isinstance(layers, Sequence | nn.ModuleList | nn.Sequential) else None
+
+
 def as_values(output: Any, layer: int = MODEL_INPUT) -> Values:
     """Return a tensor or a tuple or list of tensors as a tuple."""
     values = (output,) if isinstance(output, torch.Tensor) else output
@@ -81,8 +86,5 @@ def as_values(output: Any, layer: int = MODEL_INPUT) -> Values:
 
 
 def _build(layers: Layers, layer: int) -> nn.Module:
-    if callable(layers):
-        return layers(layer)
-    if layer >= len(layers):
-        raise InputError(f"the plan needs layer {layer}, but only {len(layers)} layers are given")
-    return layers[layer]
+    listed = listed_layers(layers)
+    return listed[layer] if listed is not None else layers(layer)  # type: ignore[operator]

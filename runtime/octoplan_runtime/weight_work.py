@@ -57,6 +57,11 @@ class _Group:
     def walks_the_path(self) -> bool:
         return len(self.cuts) + len(self.outputs) > 1
 
+    def absorb(self, other: _Group) -> None:
+        self.leaves |= other.leaves
+        self.cuts += other.cuts
+        self.outputs += other.outputs
+
     def starts(self) -> list[Start]:
         return [start for cut in self.cuts for start in cut.starts()] + self.outputs
 
@@ -89,6 +94,14 @@ class WeightWork:
     def cuts(self) -> list[Cut]:
         """Where gradients have to be kept in I."""
         return [cut for group in self._groups for cut in group.cuts]
+
+    def join(self) -> None:
+        """Make it one pass of the engine: the path is walked again, but a checkpoint recomputes once and not for every
+        weight."""
+        whole = _Group(set())
+        for group in self._groups:
+            whole.absorb(group)
+        self._groups = [whole]
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that are held until W."""
@@ -177,8 +190,6 @@ def _groups(cuts: Sequence[Cut], outputs: Sequence[Start], following: dict[Node,
     for group in groups:
         joined = {id(other): other for leaf in group.leaves if (other := group_of.get(leaf))}
         for other in joined.values():
-            group.leaves |= other.leaves
-            group.cuts += other.cuts
-            group.outputs += other.outputs
+            group.absorb(other)
         group_of.update(dict.fromkeys(group.leaves, group))
     return list({id(group): group for group in group_of.values()}.values())

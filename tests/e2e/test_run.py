@@ -122,7 +122,8 @@ def test_emulated_devices_take_at_least_the_predicted_time_and_leave_a_trace(tmp
     for microbatch in range(4):
         arrival = ends[0, f"0SEND_F{microbatch}"]
         assert starts[0, f"0SEND_F{microbatch}"] + 0.015 <= arrival
-        assert ends[0, f"0F{microbatch}"] + 0.015 <= starts[1, f"1F{microbatch}"]
+        # Clocks of two ranks: their offset is known to within half a round trip.
+        assert ends[0, f"0F{microbatch}"] + 0.012 <= starts[1, f"1F{microbatch}"]
 
 
 def test_calibration_writes_a_cluster_that_joins_the_prediction(tmp_path, capsys):

@@ -54,10 +54,10 @@ def test_known_candidates_keep_their_policies() -> None:
 def test_known_plans_that_break_a_limit_are_not_taken() -> None:
     model = uneven_model()
     free = limited_problem(model, CLUSTER, OPTIONS)
-    found = optimise(free, model, OPTIONS)
+    found = optimise(free, model, replace(OPTIONS, max_evaluations=100))
     peak = float(found.plan.simulation.memory.peak_bytes.max())
     tight = replace(free, memory_limit_bytes=np.full(3, 0.6 * peak))
-    again = optimise(tight, model, OPTIONS, warm=found.warm_start())
+    again = optimise(tight, model, replace(OPTIONS, max_evaluations=100), warm=found.warm_start())
     assert not again.plan.excess_bytes().any()
     assert again.plan.makespan_s >= found.plan.makespan_s
 

@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from octoplan_runtime.backward import backward_fused, backward_input, backward_weight
 
@@ -191,6 +192,24 @@ def test_an_output_that_a_later_layer_has_saved_can_be_a_root():
 def test_nothing_that_requires_a_gradient_is_no_error():
     backward_fused([], [], [], [])
     backward_weight(backward_input([], [], []), [])
+
+
+def test_a_checkpoint_recomputes_once_in_i_and_once_in_w():
+    block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()).double()
+    weights = list(block.parameters())
+    leaf = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)
+    gradient = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = torch.autograd.grad(block(leaf), [leaf, *weights], gradient)
+    calls = []
+    block[0].register_forward_pre_hook(lambda module, arguments: calls.append(1))
+    output = checkpoint(block, leaf, use_reentrant=False)
+    assert len(calls) == 1
+    work = backward_input([output], [gradient], [leaf])
+    assert len(calls) == 2
+    backward_weight(work, weights)
+    assert len(calls) == 3
+    for found, wanted in zip([leaf, *weights], expected, strict=True):
+        torch.testing.assert_close(found.grad, wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_w_lets_go_of_what_the_forward_saved():

@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from octoplan_runtime import PipelineError, PipelineExecutor
 from octoplan_runtime.progress import Progress
@@ -97,9 +99,60 @@ def test_an_invalid_plan_is_refused():
         PipelineExecutor(plan, dense, layers.loss_of)
 
 
-def test_too_few_layers_are_refused():
-    with pytest.raises(InputError, match="the plan needs layer 1, but only 1 layers are given"):
-        PipelineExecutor(plan_of(2), [dense(0)], layers.loss_of)
+@pytest.mark.parametrize("given", [1, 3])
+def test_another_number_of_layers_is_refused(given):
+    with pytest.raises(InputError, match=f"the plan is for 2 layers, but {given} are given"):
+        PipelineExecutor(plan_of(2), [dense(index) for index in range(given)], layers.loss_of)
+
+
+@pytest.mark.parametrize("make", [list, tuple, nn.ModuleList, lambda given: nn.Sequential(*given)])
+def test_layers_may_be_any_list(make):
+    inputs, targets = batch()
+    expected = PipelineExecutor(plan_of(2), dense, layers.loss_of).step(inputs, targets)
+    executor = PipelineExecutor(plan_of(2), make([dense(0), dense(1)]), layers.loss_of)
+    assert torch.equal(executor.step(inputs, targets), expected)
+
+
+def sharded(stage):
+    return fully_shard(stage, mesh=dist.init_device_mesh("cpu", (1,)))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "tied", "expected"),
+    [
+        (lambda stage: None, (), "wrap: must return a module, not NoneType"),
+        (lambda stage: DistributedDataParallel(stage, static_graph=True), (), "with static_graph"),
+        (
+            sharded,
+            [("layers.0.linear.weight", "layers.1.linear.weight")],
+            "tied: parameters that fully_shard",
+        ),
+    ],
+)
+def test_a_wrap_that_a_pipeline_cannot_drive_is_refused(wrap, tied, expected):
+    with pytest.raises(InputError, match=expected):
+        PipelineExecutor(plan_of(2), dense, layers.loss_of, wrap=wrap, tied=tied)
+
+
+def test_what_wrap_returns_is_called_in_training_and_in_evaluation():
+    calls = []
+
+    class Noting(nn.Module):
+        def __init__(self, stage):
+            super().__init__()
+            self.stage = stage
+
+        def forward(self, received, randomness):
+            calls.append(torch.is_grad_enabled())
+            return self.stage(received, randomness)
+
+    executor = PipelineExecutor(plan_of(2), dense, layers.loss_of, wrap=Noting)
+    inputs, targets = batch()
+    executor.step(inputs, targets)
+    assert calls == [True] * 2 * MICROBATCHES
+    executor.eval(inputs)
+    assert calls[2 * MICROBATCHES :] == [False] * 2 * MICROBATCHES
+    assert set(executor.state_dict()) == set(PipelineExecutor(plan_of(2), dense, layers.loss_of).state_dict())
 
 
 def test_a_loss_must_be_one_number():

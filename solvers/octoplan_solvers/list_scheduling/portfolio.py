@@ -101,7 +101,7 @@ def improve_policy(
     start:
         Rule to start from; by default the portfolio's best.
     should_stop:
-        Asked before every neighbour.
+        Asked after every rule of the portfolio, and before every neighbour.
 
     Returns
     -------

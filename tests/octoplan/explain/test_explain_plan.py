@@ -19,7 +19,7 @@ from octoplan_schemas import Cluster, InputError, ModelGraph, Plan
 from tests.builders import make_cluster, make_layer, make_model, uniform_model
 
 QUICK = octoplan.CompileOptions(6, max_evaluations=60, memory_limit="none", max_stages_per_device=2)
-FEW = ExplainOptions(max_evaluations=400)
+FEW = ExplainOptions(max_evaluations=200)
 
 
 def heavy_head(num_others: int = 5, weight: float = 4.0) -> ModelGraph:
@@ -198,9 +198,9 @@ def test_without_a_limit_memory_is_no_question(case: tuple[ModelGraph, Cluster, 
 
 
 def test_the_same_evaluations_give_the_same_answer() -> None:
-    model, cluster = uniform_model(4, output_bytes=1.0), make_cluster(2, latency_s=0.2)
+    model, cluster = uniform_model(3, output_bytes=1.0), make_cluster(2, latency_s=0.2)
     plan = octoplan.compile_plan(model, cluster, QUICK)
-    options = ExplainOptions(max_evaluations=200, seed=5)
+    options = ExplainOptions(max_evaluations=60, seed=5)
     first, second = (explain_plan(plan, model, cluster, options).to_document() for _ in range(2))
     assert first == second
     assert first["what_ifs"]

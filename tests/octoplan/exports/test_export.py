@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     paths = {name: tmp_path / f"{name}.json" for name in ("model", "cluster", "plan")}
     save(paths["model"], model)
     save(paths["cluster"], cluster)
-    save(paths["plan"], compiled(model, cluster, target="torchtitan"))
+    save(paths["plan"], compiled(model, cluster, target="torchtitan", strategy="zb-v"))
     return paths
 
 
@@ -84,7 +84,7 @@ def test_an_invalid_plan_is_refused(files: dict[str, Path], tmp_path: Path) -> N
 
 def test_if_the_second_file_cannot_be_written_the_first_is_taken_back(tmp_path: Path) -> None:
     model = block_model(6)
-    plan = compiled(model, pair(2), target="torchtitan")
+    plan = compiled(model, pair(2), strategy="1f1b")
     (tmp_path / "plan.toml").mkdir()
     with pytest.raises(octoplan.InputError):
         octoplan.export_plan(plan, "torchtitan", tmp_path / "plan.csv", model=model)

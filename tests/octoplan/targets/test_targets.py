@@ -75,9 +75,8 @@ BASELINES = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_plans_keep_the_rules_and_beat_the_baselines(target: str, seed: int) -> None:
-    model, cluster = block_model(12, seed=seed), pair(3)
+def test_plans_keep_the_rules_and_beat_the_baselines(target: str) -> None:
+    model, cluster = block_model(12), pair(3)
     plan = compiled(model, cluster, 6, target=target)
     assert octoplan.check(plan, model, cluster) == []
     RULES[target](plan)
@@ -92,22 +91,27 @@ def test_plans_keep_the_rules_and_beat_the_baselines(target: str, seed: int) -> 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_tight_memory_limit_is_kept(target: str) -> None:
-    model, cluster = block_model(12, seed=2), pair(3)
+    model, cluster = block_model(8, seed=2), pair(2)
     loose = compiled(model, cluster, 6, target=target)
     limit = 0.9 * max(rank.peak_bytes for rank in loose.predicted.ranks)
     plan = compiled(model, cluster, 6, target=target, memory_limit=limit)
     assert octoplan.check(plan, model, cluster) == []
     RULES[target](plan)
     assert max(rank.peak_bytes for rank in plan.predicted.ranks) <= limit
-    words = "no partition was found that fits" if target == "megatron" else "no plan"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("megatron", "no partition was found that fits"), ("torchtitan", "no plan")]
+)
+def test_what_cannot_fit_is_refused(target: str, words: str) -> None:
     with pytest.raises(octoplan.InfeasibleError, match=words):
-        compiled(model, cluster, 6, target=target, memory_limit=1.0)
+        compiled(block_model(6), pair(2), 4, target=target, memory_limit=1.0)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_same_seed_and_evaluations_give_the_same_plan(target: str) -> None:
     model, cluster = block_model(10, seed=3), pair(2)
-    one, other = (compiled(model, cluster, 5, target=target, max_evaluations=120, seed=7) for _ in range(2))
+    one, other = (compiled(model, cluster, 5, target=target, max_evaluations=80, seed=7) for _ in range(2))
     assert one.to_document() == other.to_document()
 
 
