@@ -111,7 +111,7 @@ def scheduled_microbatches(problem: PipelineProblem) -> int:
 
     The makespan of all is then reckoned as that of these, plus the busiest rank's work for each of the others.
     """
-    enough = max(48, 8 * problem.num_ranks)
+    enough = max(48, 4 * problem.num_ranks)
     return problem.num_microbatches if problem.num_microbatches <= 2 * enough else enough
 
 

@@ -10,8 +10,10 @@ from octoplan.tuner.arrays import ProblemArrays
 from octoplan.tuner.balance_kernel import even_loads_kernel
 from octoplan_solvers.problem import Assignment, PipelineProblem
 
-#: Temperature and steps of each walk: the longer and hotter, the evener the loads and the less regular the stages.
-_WALKS = ((0.05, 20_000), (0.1, 20_000), (0.1, 200_000), (0.3, 200_000))
+#: Temperature and steps of each walk, per layer and stage: the longer and hotter, the evener the loads and the less
+#: regular the stages.
+_WALKS = ((0.05, 20), (0.1, 20), (0.1, 200), (0.3, 200))
+_MOST_STEPS = 200_000
 
 
 def even_starts(
@@ -24,8 +26,9 @@ def even_starts(
     """
     seen = set(starts)
     several = [start for start in starts if start.num_stages > problem.num_ranks]
-    for number, (hot, steps) in enumerate(_WALKS):
+    for number, (hot, steps_each) in enumerate(_WALKS):
         for start in several:
+            steps = min(steps_each * problem.num_layers * start.num_stages, _MOST_STEPS)
             cuts = np.array([0, *(end for _, end in start.boundaries)], dtype=np.int64)
             ranks = np.array(start.ranks, dtype=np.int64)
             evened = even_loads_kernel(arrays, cuts, ranks, steps, hot, seed + number)

@@ -47,8 +47,8 @@ class Generation:
     num_chains: int = NUM_THREADS
 
 
-#: Wide first: chains from different starts, which keep much of their placement; the best go on at lower temperatures, at
-#: last in the order's policy alone. The rest of the budget is for `finish`.
+#: Wide first: chains from different starts, which keep much of their placement; the best go on at lower temperatures,
+#: at last in the order's policy alone. The rest of the budget is for `finish`.
 _GENERATIONS = (
     Generation(0.22, 0.004, 0.0006, 0.30, 0.60, num_chains=4),
     Generation(0.50, 0.002, 0.0003, 0.30, 0.45),
