@@ -26,7 +26,7 @@ from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.staged import build_staged
 
 #: Share of the time limit in which CP-SAT looks for bounds and assignments before the search.
-_MASTER_SHARE = 0.3
+_MASTER_SHARE = 0.25
 #: CP-SAT's deterministic seconds where evaluations, not seconds, limit the search.
 _DETERMINISTIC_MASTER_S = 2.0
 #: Seconds that a small problem gets where the search found nothing that fits, whatever the limits say.

@@ -23,6 +23,7 @@ _BECAUSE = {
     "one-microbatch": "one microbatch through all layers and back, with its transfers",
     "layer-kinds": "whole layers cannot be shared evenly among the ranks",
     "benders": "every placement was priced with its best order, as far as the search came",
+    "activation-residence": "activations stay this long at the least, in the memory beyond states",
 }
 
 

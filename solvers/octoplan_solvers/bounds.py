@@ -1,7 +1,7 @@
 """Lower bounds of the makespan over all partitions, placements and orders of a problem (contract, section 4.6).
 
-Each function's docstring gives the argument. Bounds that rest on memory are not used here, so each holds for every
-memory limit. Times of a layer are taken on its fastest device type wherever its rank is not known.
+Each function's docstring gives the argument. Times of a layer are taken on its fastest device type wherever its rank is
+not known. Only `activation_residence` rests on the memory limits; the others hold whatever these are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from octoplan_solvers.problem import PipelineProblem
 
 #: Share by which floating-point bounds are lowered, so that rounding never lifts one above the truth.
 SAFETY = 1e-9
+#: Share of a memory limit that is rounding; more than what the check of a plan allows.
+_MEMORY_SLACK = 1e-9
 #: Ops of a stage and microbatch that pay the overhead at least: F and B, for a split job may fuse as well.
 _OPS_WITH_OVERHEAD = 2
 
@@ -34,6 +36,7 @@ def lower_bounds(problem: PipelineProblem) -> list[Bound]:
         Bound("work-and-filling", work_and_filling(problem)),
         Bound("one-microbatch", one_microbatch(problem)),
         Bound("heaviest-layer", heaviest_layer(problem)),
+        Bound("activation-residence", activation_residence(problem)),
     ]
     lowered = [Bound(bound.name, bound.seconds * (1 - SAFETY)) for bound in bounds]
     return sorted(lowered, key=lambda bound: -bound.seconds)
@@ -125,3 +128,32 @@ def heaviest_layer(problem: PipelineProblem) -> float:
     # W's may be put off past the last I, which the input backwards of all earlier layers follow.
     chain_work = before + count * (forward + backward).min(axis=0) + after
     return float(np.maximum(all_work, chain_work).max())
+
+
+def activation_residence(problem: PipelineProblem) -> float:
+    """Bytes times seconds that activations occupy, over the bytes that all ranks have for them.
+
+    A layer's activation is held from the start of F at least until its own input backward ends, and between the two lie
+    the forwards and input backwards of every later layer, its own among them; what W frees stays for the layer's own
+    W as well. Summed over layers and microbatches that is an area in the plane of bytes and seconds, and at no time
+    do the ranks hold more together than their limits less all states. Where nothing limits memory the bound is 0.
+    """
+    room = _room_for_activations(problem)
+    if not 0 < room < np.inf:
+        return 0.0
+    forward, backward, weight = (
+        table.min(axis=0)
+        for table in (problem.forward_s, problem.backward_input_s, problem.backward_weight_s)
+    )
+    if not problem.split_backward:
+        forward, backward, weight = problem.layer_time_s.min(axis=0), 0 * backward, 0 * weight
+    passes = (forward + backward)[::-1].cumsum()[::-1]
+    area = problem.activation_bytes * passes + problem.retained_bytes * weight
+    return float(problem.num_microbatches * area.sum() / room)
+
+
+def _room_for_activations(problem: PipelineProblem) -> float:
+    """Return the bytes of all ranks together beyond states, rounding included."""
+    limits = problem.memory_limit_bytes * (1 + _MEMORY_SLACK)
+    beyond_state = float(limits.sum()) - float(problem.state_bytes.sum())
+    return min(beyond_state, problem.num_ranks * problem.dynamic_limit_bytes * (1 + _MEMORY_SLACK))

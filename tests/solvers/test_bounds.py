@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ import pytest
 from octoplan import CompileOptions, InfeasibleError, compile_plan
 from octoplan.proof import prove
 from octoplan_schemas import Plan
-from octoplan_solvers.bounds import lower_bounds
+from octoplan_solvers.bounds import activation_residence, lower_bounds
 from octoplan_solvers.cp_sat import solve_placement
-from tests.builders import make_cluster, uniform_model
+from tests.builders import make_cluster, make_layer, make_model, uniform_model
 from tests.exhaustive import Optimum, find_optimum
 from tests.tiny_problems import TinyProblem, random_tiny_problem
 
@@ -139,3 +140,35 @@ def test_a_wrong_bound_is_noticed() -> None:
     fused = replace(problem, backward="fused").optimum()
     assert fused is not None
     assert fused.makespan_s == 12.0
+
+
+@pytest.mark.parametrize(("backward", "expected"), [("fused", 4.5), ("split", 3.75)])
+def test_activations_need_room_for_as_long_as_they_stay(
+    backward: Literal["fused", "split"], expected: float
+) -> None:
+    """Two layers of 1 s per op and 1 byte, 1 byte of room per rank: 6 + 3 byte-seconds, or 5 + 3 - 0.5 if split.
+
+    Split, the first layer's activation stays for 2 F, 2 I and its W, the second one's for F, I and W; half of the
+    second one's is freed at I.
+    """
+    layers = [make_layer(f"l{index}", activation_bytes=1) for index in range(2)]
+    layers[1] = layers[1].model_copy(update={"retained_bytes": 0.5})
+    cluster = make_cluster(2, memory_bytes=1)
+    problem = TinyProblem(0, make_model(layers), cluster, 4, backward, 1)
+    arrays = problem.problem(np.array(problem.limits))
+    assert activation_residence(arrays) == pytest.approx(4 * expected, rel=1e-8)
+    optimum = problem.optimum()
+    assert optimum is not None
+    assert optimum.makespan_s is not None
+    assert activation_residence(arrays) <= optimum.makespan_s
+    assert lower_bounds(arrays)[0].name == "activation-residence"
+    assert activation_residence(problem.problem(np.array([np.inf, np.inf]))) == 0.0
+
+
+def test_a_limit_without_states_counts_like_one_with_them() -> None:
+    layers = [make_layer(f"l{index}", activation_bytes=1, state_bytes=7) for index in range(2)]
+    problem = TinyProblem(0, make_model(layers), make_cluster(2), 3, "fused", 1)
+    whole = problem.problem(np.array([8.0, 8.0]))
+    dynamic = replace(problem.problem(np.array([np.inf, np.inf])), dynamic_limit_bytes=1.0)
+    assert activation_residence(whole) == pytest.approx(activation_residence(dynamic), rel=1e-7)
+    assert activation_residence(whole) > 0
