@@ -21,6 +21,8 @@ from octoplan.optimise import Optimised, optimise
 from octoplan.plan_policy import policy_entry
 from octoplan.plan_writer import PlanInputs, write_plan
 from octoplan.problem_builder import build_problem
+from octoplan.proof import is_small
+from octoplan.proof import warm_up as warm_up_proof
 from octoplan.targets import Target, get_target
 from octoplan.tuner import warm_up
 from octoplan_schemas import Cluster, InputError, ModelGraph, Plan, PlanJob
@@ -47,16 +49,18 @@ def compile_plan(model: ModelGraph, cluster: Cluster, options: CompileOptions) -
         found = _compile_baseline(problem, model, strategy, get_target(options.target))
         problem = baseline_problem(problem, strategy)
     else:
-        load_kernels(options)
+        load_kernels(options, problem)
         started = time.monotonic()
         found = optimise(problem, model, options, started=started)
     return plan_of(model, cluster, options, problem, found, time.monotonic() - started)
 
 
-def load_kernels(options: CompileOptions) -> None:
+def load_kernels(options: CompileOptions, problem: PipelineProblem) -> None:
     """Load the search's kernels, which time limits do not count; the first run on a machine compiles them."""
     options.on_progress(Progress("loading kernels (the first run on a machine compiles them)"))
     warm_up()
+    if is_small(problem):
+        warm_up_proof(problem)
 
 
 def plan_of(

@@ -1,7 +1,8 @@
 """Lowering: orders become programs of op words, with SEND and RECV in one global order; and back.
 
 All ops and messages of a replay stand in one sequence that is a linear extension of the plan's graph: ops by the
-time they end, each message right behind its producer. A rank's program is the part of that sequence that touches
+time they end, each message right behind its producer - or, where an order of messages is given, behind the last of the
+producers of those that go before it on its pair. A rank's program is the part of that sequence that touches
 it. Every edge of contract section 5 then points forward in one sequence, so no cycle can exist, and both ends of
 a rank pair see its messages in the same order. A RECV stands where its tensor is sent: posted as early as it can
 be of use, and no earlier.
@@ -43,7 +44,9 @@ def lower(replay: Replay) -> tuple[tuple[str, ...], ...]:
 
 
 def _messages_per_op(replay: Replay) -> list[int]:
-    """Return how many messages each op of the global order sends."""
+    """Return how many messages stand behind each op of the global order."""
+    if replay.sent_after is not None:
+        return [int(count) for count in replay.sent_after]
     staged, lists = replay.schedule.staged, replay.schedule.edge_lists
     codes = replay.schedule.order.ops[replay.global_order]
     stage, kind = codes // NUM_KINDS // staged.num_microbatches, codes % NUM_KINDS

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from octoplan.simulator import Replay, Simulation, replay, simulate_schedule
+from octoplan_schemas import InputError
+from octoplan_solvers.in_flight import keeps_in_flight_limits
 from octoplan_solvers.list_scheduling import ListScheduler, Policy
 from octoplan_solvers.list_scheduling.scheduler import MEMORY_TOLERANCE
 from octoplan_solvers.ops import BACKWARD, FORWARD, IntArray, encode
@@ -48,10 +50,15 @@ def excess_bytes(simulation: Simulation) -> np.ndarray:
 
 
 def confirm(staged: StagedProblem) -> Callable[[Order], float | None]:
-    """Return the exact simulation of an order as the order solvers take it: None if it breaks a limit."""
+    """Return the exact simulation of an order as the order solvers take it: None where a limit or the order breaks."""
 
     def evaluate(order: Order) -> float | None:
-        plan = run_order(staged, order)
+        if not keeps_in_flight_limits(staged, order):
+            return None
+        try:
+            plan = run_order(staged, order)
+        except InputError:
+            return None  # ops and messages wait on each other
         return None if plan.excess_bytes().any() else plan.makespan_s
 
     return evaluate

@@ -64,7 +64,7 @@ def explain_plan(
     options = ExplainOptions() if options is None else options
     job = _job(plan, model, cluster, options)
     simulation = simulate(plan, model, cluster)
-    load_kernels(job.options)
+    load_kernels(job.options, job.problem)
     changes = changes_worth_trying(job, diagnose(job.problem, simulation, strongest_formula(job.problem)))
     laboratory = Laboratory(job.options, 1 + len(changes))
     known = _known(plan, simulation)

@@ -60,7 +60,7 @@ def compile_frontier(model: ModelGraph, cluster: Cluster, options: CompileOption
         raise InputError(
             f"a baseline has one plan and no frontier; leave {options.strategy!r} out", field="strategy"
         )
-    load_kernels(options)
+    load_kernels(options, limited_problem(model, cluster, options))
     tracer = _Tracer(model, cluster, options)
     tracer.search_job()
     tracer.add_baselines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -117,7 +116,7 @@ class Simulation:
 
     def _latest(self) -> tuple[FloatArray, FloatArray]:
         result: tuple[FloatArray, FloatArray] = latest_end_kernel(
-            *_graph_arguments(self.schedule),
+            *self.schedule.graph_arguments(),
             self.sequence,
             float(self.end_s.max()),
         )
@@ -142,29 +141,8 @@ def simulate_schedule(schedule: Schedule) -> Simulation:
         If the schedule waits on itself.
     """
     start, end, message_start, message_arrival, sequence, binding = longest_path_kernel(
-        *_graph_arguments(schedule),
+        *schedule.graph_arguments()
     )
     if len(sequence) < len(schedule.order.ops) + len(schedule.messages):
         raise InputError("the plan waits on itself; octoplan check names the cycle")
     return Simulation(schedule, start, end, message_start, message_arrival, sequence, binding)
-
-
-def _graph_arguments(schedule: Schedule) -> tuple[Any, ...]:
-    """Return the graph of a schedule as both longest-path kernels take it."""
-    staged, order, lists = schedule.staged, schedule.order, schedule.edge_lists
-    return (
-        order.ops,
-        order.rank_begin,
-        order.num_microbatches,
-        staged.duration_s,
-        lists.in_begin,
-        lists.in_edges,
-        lists.out_begin,
-        lists.out_edges,
-        staged.edge_source,
-        staged.edge_destination,
-        schedule.messages,
-        schedule.pair_begin,
-        staged.transfer_s,
-        staged.latency_s,
-    )

@@ -17,6 +17,9 @@ class Order:
     ops: IntArray
     rank_begin: IntArray
     num_microbatches: int
+    #: Every message, ``(edge * 2 + direction) * M + microbatch``; those of a directed rank pair are sent in this order.
+    #: None: each leaves as soon as it is made, several of one op in the order of edges.
+    messages: IntArray | None = None
 
     @property
     def num_ranks(self) -> int:

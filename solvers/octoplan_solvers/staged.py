@@ -55,6 +55,8 @@ class StagedProblem:
     #: ``(R,)`` bytes: static state, and limit of the whole peak.
     state_bytes: FloatArray
     memory_limit_bytes: FloatArray
+    #: ``(R,)`` microbatches between their first F and their last op on a rank; None: no limit.
+    max_in_flight: IntArray | None = None
 
     @property
     def num_stages(self) -> int:
@@ -121,7 +123,14 @@ def build_staged(problem: PipelineProblem, assignment: Assignment) -> StagedProb
         pairs=pairs,
         state_bytes=state,
         memory_limit_bytes=np.minimum(problem.memory_limit_bytes, state + problem.dynamic_limit_bytes),
+        max_in_flight=_max_in_flight(problem),
     )
+
+
+def _max_in_flight(problem: PipelineProblem) -> IntArray | None:
+    if not problem.constraints.max_in_flight:
+        return None
+    return problem.constraints.rank_max_in_flight(problem.num_ranks, problem.num_microbatches)
 
 
 def stage_durations(problem: PipelineProblem, assignment: Assignment) -> FloatArray:

@@ -33,7 +33,7 @@ def test_with_the_bound_as_price_it_finds_what_enumeration_finds(seed: int) -> N
     problem = small_problem(seed)
     priced: list[Assignment] = []
 
-    def price(assignment: Assignment, beat_s: float) -> Price:
+    def price(assignment: Assignment, beat_s: float, effort: int) -> Price:
         priced.append(assignment)
         bound = assignment_bound(problem, assignment)
         return Price(bound, bound)
@@ -57,7 +57,7 @@ def test_a_dearer_price_makes_it_look_further(seed: int) -> None:
 
     seen: dict[Assignment, float] = {}
 
-    def price(assignment: Assignment, beat_s: float) -> Price:
+    def price(assignment: Assignment, beat_s: float, effort: int) -> Price:
         seen[assignment] = makespan(assignment)
         return Price(seen[assignment], seen[assignment])
 
@@ -75,7 +75,9 @@ def assert_monotone(result: BendersResult) -> None:
 
 def test_nothing_fits() -> None:
     problem = small_problem(0)
-    result = solve_by_benders(problem, lambda assignment, beat_s: Price(math.inf, math.inf), time_limit_s=120)
+    result = solve_by_benders(
+        problem, lambda assignment, beat_s, effort: Price(math.inf, math.inf), time_limit_s=120
+    )
     assert result.status == "infeasible"
     assert result.makespan_s is None
 
@@ -84,7 +86,7 @@ def test_stopped_early_it_is_feasible_with_a_valid_bound() -> None:
     problem = small_problem(1)
     result = solve_by_benders(
         problem,
-        lambda assignment, beat_s: Price(1000.0, assignment_bound(problem, assignment)),
+        lambda assignment, beat_s, effort: Price(1000.0, assignment_bound(problem, assignment)),
         time_limit_s=60,
         max_priced=2,
     )

@@ -8,6 +8,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.order_search.exact_starts import add_exact_starts
+from octoplan_solvers.order_search.in_flight import add_in_flight
 from octoplan_solvers.order_search.memory import add_memory
 from octoplan_solvers.order_search.memory_over_time import add_memory_over_time
 from octoplan_solvers.order_search.precedences import precedences
@@ -21,17 +22,16 @@ from octoplan_solvers.order_search.variables import (
 from octoplan_solvers.order_search.window import AFTER, BEFORE
 
 #: Which schedules a model has as solutions.
-Scope = Literal["superset", "simulations", "first-in-first-out"]
+Scope = Literal["superset", "simulations"]
 
 
 def add_constraints(model: cp_model.CpModel, variables: Variables, scope: Scope) -> None:
     """Add every family.
 
     With the scope ``superset`` the solutions are more than the simulations, up to the names of microbatches; with
-    the others, which take the whole problem and exact times, they are the simulations themselves, with transfers in
-    any order or in that of their producers.
+    ``simulations``, which takes the whole problem and exact times, they are the simulations themselves.
     """
-    exact_starts = scope != "superset"
+    exact_starts = scope == "simulations"
     known = precedences(variables, any_names=exact_starts)
     for before, after in known:
         model.add(variables.start[after] >= variables.end[before])
@@ -40,9 +40,10 @@ def add_constraints(model: cp_model.CpModel, variables: Variables, scope: Scope)
     _links_carry_one_message_at_a_time(model, variables)
     _makespan(model, variables)
     add_memory(model, variables, known)
+    add_in_flight(model, variables, any_names=exact_starts)
     if exact_starts:
         add_memory_over_time(model, variables)
-        add_exact_starts(model, variables, first_in_first_out=scope == "first-in-first-out")
+        add_exact_starts(model, variables)
     else:
         _more_microbatches_in_order(model, variables)
 

@@ -1,9 +1,14 @@
-"""`solve_order`: the best order of a fixed partition and placement by CP-SAT, with a proof if there is time."""
+"""`solve_order`: the best order of a fixed partition and placement, with a proof if there is time.
+
+First by enumerating sequences (`octoplan_solvers.order_search.sequences`), which decides small ones; then by CP-SAT.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +20,18 @@ from octoplan_solvers.order_search.constraints import Scope
 from octoplan_solvers.order_search.integer_times import IntegerTimes
 from octoplan_solvers.order_search.model import Effort, ModelResult, solve_window
 from octoplan_solvers.order_search.result import TOLERANCE, Evaluate, OrderResult, is_better
-from octoplan_solvers.order_search.variables import queued_pairs
+from octoplan_solvers.order_search.sequences import NODES_PER_CALL, SequenceSearch
 from octoplan_solvers.order_search.window import sort_by_microbatch, whole_problem
 from octoplan_solvers.result import Status
 from octoplan_solvers.staged import StagedProblem
+from octoplan_solvers.stopping import is_stopped
 
-SOLVER = "cp-sat-order"
+SOLVER = "exact-order"
+#: Nodes that a level of the sequences keeps, search after search; share of the time for all of them.
+WIDTHS = (64, 1024, 32768)
+_SEQUENCES_SHARE = 0.4
+#: Nodes that are expanded in a second, where no clock may be looked at.
+_NODES_PER_SECOND = 20_000
 
 
 def solve_order(
@@ -33,14 +44,15 @@ def solve_order(
     hint: Order | None = None,
     deterministic: bool = False,
     stop: threading.Event | None = None,
+    below_s: float = math.inf,
+    sequences: SequenceSearch | None = None,
 ) -> OrderResult:
-    """Minimise the makespan over all orders; in a split job any backward may also be fused.
+    """Minimise the makespan over all orders of ops and of messages; in a split job any backward may also be fused.
 
-    First over a superset of the simulations, in which an op may start late; its optimum is a bound. If that is not
-    reached, because orders break a limit when they are simulated, then over the simulations themselves; that raises
-    the bound only if all times are multiples of one decimal unit. A plan may also send messages in another order
-    than they are made: the bound covers that, but an `Order` cannot say it. Where it pays, the best order is still
-    found, but not proved to be.
+    Sequences are enumerated with more and more room. What they leave open is left to CP-SAT: first over a superset of
+    the simulations, in which an op may start late; its optimum is a bound. If that is not reached, because orders
+    break a limit when they are simulated, then over the simulations themselves; that raises the bound only if all
+    times are multiples of one decimal unit.
 
     Parameters
     ----------
@@ -50,129 +62,195 @@ def solve_order(
         Seconds, or deterministic seconds of CP-SAT with ``deterministic`` (then with ``num_workers=1`` the result is
         the same every time).
     hint:
-        An order to start from; by default the best of list scheduling's portfolio.
+        An order to start from.
+    below_s:
+        Only orders shorter than this are of use: that there is none is an answer.
+    sequences:
+        What is known from enumerating sequences, and learns from the outcome; None: that is done first.
 
     Returns
     -------
     OrderResult
-        ``optimal`` if the objective equals the bound within 1e-9; ``infeasible`` only if that is proved.
+        ``optimal`` if the objective equals the bound within 1e-9; ``infeasible`` only if it is proved that no order (or
+        none below ``below_s``, which then is the bound) keeps the limits.
     """
-    search = _Search(staged, evaluate, hint, time.monotonic())
+    search = _Search(staged, evaluate, below_s)
     effort = Effort(time_limit_s, seed, num_workers, deterministic, stop)
-    status = search.run(effort, "superset")
-    for scope in search.narrower_scopes():
-        left = time_limit_s if deterministic else time_limit_s - search.seconds()
-        if status not in ("optimal", "infeasible") or search.is_finished(status) or left <= 0:
-            break
-        status = search.run(replace(effort, seconds=left), scope)
-    return search.result(status, seed)
+    if hint is not None:
+        search.start_from(require_all_ops(staged, hint))
+    if sequences is None:
+        search.enumerate(SequenceSearch(staged, evaluate), effort)
+    else:
+        search.learn_from(sequences)
+    if not search.is_settled:
+        search.solve_models(effort)
+    result = search.result(seed)
+    if sequences is not None:
+        sequences.take(result.order, result.objective_s or math.inf, search.bound_s)
+    return result
 
 
 class _Search:
-    """The incumbent and the bound, as successive models improve them."""
+    """The incumbent and the bound, as sequences and successive models improve them."""
 
-    def __init__(self, staged: StagedProblem, evaluate: Evaluate, hint: Order | None, began: float) -> None:
+    def __init__(self, staged: StagedProblem, evaluate: Evaluate, below_s: float) -> None:
         self._staged = staged
         self._evaluate = evaluate
-        self._began = began
-        self._bound = 0
+        self._below_s = below_s
+        self._began = time.monotonic()
+        self.bound_s = 0.0
         self._trace: list[tuple[float, float | None, float | None]] = []
         self._order: Order | None = None
-        self._makespan_s: float | None = None
-        given = starting_order(staged) if hint is None else require_all_ops(staged, hint)
-        self._hint = None
-        if given is not None:
-            self._hint = sort_by_microbatch(given)
-            self._consider(given)
-            self._consider(self._hint)
-        longest = _serial_makespan(staged) if self._makespan_s is None else self._makespan_s
-        self.times = IntegerTimes.of(staged, longest)
-        self._horizon_s = longest
+        self._makespan_s = math.inf
+        self._hint: Order | None = None
+        self._longest_s = _serial_makespan(staged)
+        self._times = IntegerTimes.of(staged, self._longest_s)
 
-    def narrower_scopes(self) -> list[Scope]:
-        """Return what to search if the superset's optimum is no simulation."""
-        return ["simulations", "first-in-first-out"] if queued_pairs(self._staged) else ["simulations"]
+    def start_from(self, order: Order) -> None:
+        """Take an order as incumbent and as hint."""
+        self._hint = sort_by_microbatch(order)
+        self._consider(order)
+        self._consider(self._hint)
 
-    def run(self, effort: Effort, scope: Scope) -> Status:
+    def enumerate(self, sequences: SequenceSearch, effort: Effort) -> None:
+        """Search sequences of ops with more and more room."""
+        should_stop = _stopping(effort)
+        for width in WIDTHS:
+            if self.is_settled or should_stop():
+                break
+            sequences.run(width, self._target_s, should_stop)
+            self.learn_from(sequences)
+
+    def learn_from(self, sequences: SequenceSearch) -> None:
+        """Take over what sequences have given."""
+        if sequences.order is not None:
+            self._take(sequences.order, sequences.makespan_s)
+        self._raise_bound(sequences.bound_s)
+
+    def solve_models(self, effort: Effort) -> None:
+        """Go on with CP-SAT: over a superset of the simulations, then over these themselves."""
+        if self._order is not None:
+            self.start_from(self._order)
+        elif (start := starting_order(self._staged)) is not None:
+            self.start_from(start)
+        self._times = IntegerTimes.of(self._staged, min(self._target_s, self._longest_s))
+        status: Status = "infeasible"
+        scopes: tuple[Scope, ...] = ("superset", "simulations")
+        for scope in scopes:
+            spent = 0.0 if effort.deterministic else time.monotonic() - self._began
+            if self.is_settled or status not in ("optimal", "infeasible") or spent > effort.seconds:
+                break
+            status = self._solve_model(replace(effort, seconds=effort.seconds - spent), scope)
+
+    def _solve_model(self, effort: Effort, scope: Scope) -> Status:
         """Search for something better than the incumbent; raise the bound where the scope allows it."""
-        times, hint = self.times, self._hint
-        if scope != "superset":
+        times, hint = self._times, self._hint
+        if scope == "simulations":
             times, hint = times.rounded_to_nearest(self._staged), None
         # Ops that take no time are not told apart well enough there: some simulations are no solutions.
         timed = bool((self._staged.duration_s > 0).all())
-        gives_bound = scope == "superset" or (scope == "simulations" and times.exact and timed)
-        largest = self._largest_makespan()
+        gives_bound = scope == "superset" or (times.exact and timed)
         found = solve_window(
             whole_problem(self._staged, times, hint),
-            largest_makespan=largest,
-            smallest_makespan=self._bound if gives_bound else 0,
+            largest_makespan=self._largest_makespan(),
+            smallest_makespan=self._times.largest_below(self.bound_s) if gives_bound else 0,
             effort=effort,
             scope=scope,
-            hint=self._makespan_s is None,
-            on_solution=lambda sequences, bound: self._on_solution(sequences, bound if gives_bound else 0),
+            hint=self._order is None,
+            on_solution=lambda sequences, messages, bound: self._on_solution(
+                sequences, messages, bound if gives_bound else 0
+            ),
         )
         if gives_bound:
-            self._raise_bound(found, largest)
+            self._take_bound(found)
             return found.status
         return "optimal" if found.status == "infeasible" else found.status
 
-    def is_finished(self, status: Status) -> bool:
-        """Tell whether nothing is left to search for."""
-        if self._makespan_s is None:
-            return status == "infeasible"
-        return self._makespan_s * (1 - TOLERANCE) <= self.bound_s
+    @property
+    def is_settled(self) -> bool:
+        """Whether no order is better than the best one, or than what it has to beat."""
+        return self.bound_s >= self._target_s * (1 - TOLERANCE)
 
     @property
-    def bound_s(self) -> float:
-        """Lower bound in seconds, taken down by the error within which times count as exact."""
-        return self.times.seconds(self._bound) * (1 - TOLERANCE * 1e-3)
+    def _target_s(self) -> float:
+        return min(self._below_s, self._makespan_s)
 
-    def seconds(self) -> float:
-        """Seconds since the search began."""
-        return time.monotonic() - self._began
-
-    def result(self, status: Status, seed: int) -> OrderResult:
+    def result(self, seed: int) -> OrderResult:
         """Sum up."""
-        if self._makespan_s is not None:
-            status = "optimal" if self.is_finished(status) else "feasible"
-        elif status != "infeasible":
-            status = "unknown"
+        found, settled = self._order is not None, self.is_settled
+        status: Status = "optimal" if found and settled else "feasible" if found else "unknown"
+        if not found and settled:
+            status = "infeasible"
         return OrderResult(
             status=status,
             solver=SOLVER,
             seed=seed,
-            seconds=self.seconds(),
-            objective_s=self._makespan_s,
-            bound_s=None if status == "infeasible" else self.bound_s,
+            seconds=time.monotonic() - self._began,
+            objective_s=self._makespan_s if found else None,
+            bound_s=self.bound_s if math.isfinite(self.bound_s) else None,
             order=self._order,
             trace=tuple(self._trace),
         )
 
     def _largest_makespan(self) -> int:
-        if self._makespan_s is not None:
-            return self.times.largest_below(self._makespan_s)
-        return self.times.largest_below(self._horizon_s) + 1
+        if math.isfinite(self._target_s):
+            return self._times.largest_below(self._target_s)
+        return self._times.largest_below(self._longest_s) + 1
 
-    def _raise_bound(self, found: ModelResult, largest: int) -> None:
-        """No solution up to ``largest`` means that nothing is better than the incumbent."""
-        bound = largest + 1 if found.bound is None else min(found.bound, largest + 1)
-        if bound > self._bound:
-            self._bound = bound
+    def _take_bound(self, found: ModelResult) -> None:
+        """No solution means that nothing is better than the target."""
+        if found.status == "infeasible":
+            self._raise_bound(self._target_s)
+        elif found.bound is not None:
+            self._raise_bound(min(self._seconds(found.bound), self._target_s))
+
+    def _seconds(self, units: int) -> float:
+        """Convert a bound, and take it down by the error within which times count as exact."""
+        return self._times.seconds(units) * (1 - TOLERANCE * 1e-3)
+
+    def _raise_bound(self, bound_s: float) -> None:
+        if bound_s > self.bound_s:
+            self.bound_s = bound_s
             self._note()
 
-    def _on_solution(self, sequences: list[list[int]], bound: int) -> None:
-        self._bound = max(self._bound, min(bound, self._largest_makespan() + 1))
-        self._consider(order_of(self._staged, sequences))
+    def _on_solution(self, sequences: list[list[int]], messages: list[int], bound: int) -> None:
+        self._raise_bound(min(self._seconds(bound), self._target_s))
+        order = order_of(self._staged, sequences)
+        self._consider(order)
+        if messages:
+            self._consider(replace(order, messages=np.array(messages, dtype=np.int64)))
 
     def _consider(self, order: Order) -> None:
         makespan_s = self._evaluate(order)
-        if is_better(makespan_s, self._makespan_s):
+        if makespan_s is not None:
+            self._take(order, makespan_s)
+
+    def _take(self, order: Order, makespan_s: float) -> None:
+        if is_better(makespan_s, None if self._order is None else self._makespan_s):
             self._order, self._makespan_s = order, makespan_s
             self._note()
 
     def _note(self) -> None:
-        bound = self.bound_s if self._bound else None
-        self._trace.append((self.seconds(), self._makespan_s, bound))
+        bound_s = self.bound_s if 0 < self.bound_s < math.inf else None
+        makespan_s = None if self._order is None else self._makespan_s
+        self._trace.append((time.monotonic() - self._began, makespan_s, bound_s))
+
+
+def _stopping(effort: Effort) -> Callable[[], bool]:
+    """Return what tells the sequences to stop: their share of the time is up, or of the nodes that it stands for."""
+    began = time.monotonic()
+    calls = 0
+
+    def should_stop() -> bool:
+        nonlocal calls
+        if is_stopped(effort.stop):
+            return True
+        if not effort.deterministic:
+            return time.monotonic() - began >= _SEQUENCES_SHARE * effort.seconds
+        calls += 1
+        return calls * NODES_PER_CALL > _SEQUENCES_SHARE * effort.seconds * _NODES_PER_SECOND
+
+    return should_stop
 
 
 def order_of(staged: StagedProblem, sequences: list[list[int]]) -> Order:
@@ -185,7 +263,7 @@ def order_of(staged: StagedProblem, sequences: list[list[int]]) -> Order:
 def starting_order(staged: StagedProblem) -> Order | None:
     """Return the best order of list scheduling's portfolio, None if it has none."""
     try:
-        scheduler = ListScheduler(staged)
+        scheduler = ListScheduler(staged, staged.max_in_flight)
     except MemoryTooSmallError:
         return None
     rule, _ = best_of_portfolio(scheduler)

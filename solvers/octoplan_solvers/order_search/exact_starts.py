@@ -7,22 +7,15 @@ problem in exact integer times.
 
 from __future__ import annotations
 
-from itertools import combinations
-
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.order_search.variables import Message, Variables, inputs_of, producer
 
 
-def add_exact_starts(model: cp_model.CpModel, variables: Variables, *, first_in_first_out: bool) -> None:
+def add_exact_starts(model: cp_model.CpModel, variables: Variables) -> None:
     """Demand that each op and message starts at the end of something that it waits for.
 
     (Ops without duration could vouch for each other; then some solutions are still no simulations.)
-
-    Parameters
-    ----------
-    first_in_first_out:
-        Messages go in the order of their producers. A plan may send them in any order, so this gives no bound.
     """
     staged = variables.window.staged
     for ops in variables.window.ops:
@@ -38,8 +31,6 @@ def add_exact_starts(model: cp_model.CpModel, variables: Variables, *, first_in_
     for messages in variables.queued().values():
         for message in messages:
             _leaves_at_once(model, variables, message, messages)
-        for one, other in combinations(messages, 2) if first_in_first_out else ():
-            _first_in_first_out(model, variables, one, other)
 
 
 def _leaves_at_once(
@@ -52,22 +43,6 @@ def _leaves_at_once(
             left = variables.message_start[other] + variables.transfer(other)
             reasons.append(_equal(model, start, left))
     model.add_bool_or(reasons)
-
-
-def _first_in_first_out(model: cp_model.CpModel, variables: Variables, one: Message, other: Message) -> None:
-    """Two messages of a pair go in the order of their producers; those of one producer in the order of edges."""
-    staged = variables.window.staged
-    if producer(staged, one) == producer(staged, other):
-        first, second = sorted((one, other))
-        left = variables.message_start[first] + variables.transfer(first)
-        model.add(variables.message_start[second] >= left)
-        return
-    is_ahead = model.new_bool_var("")
-    for literal, first, second in ((is_ahead, one, other), (~is_ahead, other, one)):
-        left = variables.message_start[first] + variables.transfer(first)
-        model.add(variables.message_start[second] >= left).only_enforce_if(literal)
-        ended = variables.end[producer(staged, first)]
-        model.add(variables.start[producer(staged, second)] >= ended).only_enforce_if(literal)
 
 
 def _equal(

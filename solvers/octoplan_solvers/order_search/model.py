@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from octoplan_solvers.ops import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, encode
 from octoplan_solvers.order_search.constraints import Scope, add_constraints
-from octoplan_solvers.order_search.variables import Variables, add_variables
+from octoplan_solvers.order_search.variables import Variables, add_variables, producer
 from octoplan_solvers.order_search.window import Op, Window
 from octoplan_solvers.result import Status
 from octoplan_solvers.stopping import stopped_by
@@ -54,8 +56,8 @@ class ModelResult:
     sequences: list[list[int]] | None
 
 
-#: Called at every solution, with the sequences and the bound so far.
-OnSolution = Callable[[list[list[int]], int], None]
+#: Called at every solution, with the sequences, messages in their order if any has to queue, and the bound so far.
+OnSolution = Callable[[list[list[int]], list[int], int], None]
 
 
 def solve_window(
@@ -66,7 +68,7 @@ def solve_window(
     effort: Effort,
     scope: Scope = "superset",
     hint: bool = True,
-    on_solution: OnSolution = lambda sequences, bound: None,
+    on_solution: OnSolution = lambda sequences, messages, bound: None,
 ) -> ModelResult:
     """Find the shortest schedule of a window's ops.
 
@@ -75,7 +77,7 @@ def solve_window(
     largest_makespan, smallest_makespan:
         Units that the makespan lies between.
     scope:
-        Whether ops may start late, and how transfers queue; see `add_constraints`.
+        Whether ops may start late; see `add_constraints`.
     hint:
         Start from the present order. Worth it only if that is a solution: where something better is demanded, the
         hint was seen to make proofs take three times as long.
@@ -134,19 +136,36 @@ class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
     def on_solution_callback(self) -> None:
         """Called by the solver at every improvement."""
         self.sequences = [self._sequence(ops) for ops in self._variables.window.ops]
-        self._on_solution(self.sequences, int(self.best_objective_bound))
+        messages = self._messages() if self._variables.message_start else []
+        self._on_solution(self.sequences, messages, int(self.best_objective_bound))
 
     def _sequence(self, ops: list[Op]) -> list[int]:
         """Return op codes by start; ops without duration at one instant go along their microbatch's path."""
-        num_stages = self._variables.window.staged.num_stages
         entries = []
         for op in ops:
             stage, kind_class, microbatch = op
-            begin, end = (self.value(when[op]) for when in (self._variables.start, self._variables.end))
-            step = (stage, 2 * num_stages - stage, 2 * num_stages + 1)[kind_class]
             if not (kind_class == BACKWARD_WEIGHT and self._is_fused(stage, microbatch)):
-                entries.append((begin, end, step, microbatch, self._code(op)))
+                entries.append((*self._turn(op), self._code(op)))
         return [entry[-1] for entry in sorted(entries)]
+
+    def _turn(self, op: Op) -> tuple[int, int, int, int]:
+        num_stages = self._variables.window.staged.num_stages
+        stage, kind_class, microbatch = op
+        begin, end = (self.value(when[op]) for when in (self._variables.start, self._variables.end))
+        step = (stage, 2 * num_stages - stage, 2 * num_stages + 1)[kind_class]
+        return begin, end, step, microbatch
+
+    def _messages(self) -> list[int]:
+        """Return all messages by departure, those of one instant in their producers' order; whole problem only."""
+        staged = self._variables.window.staged
+        entries = []
+        for edge in np.flatnonzero(staged.edge_crosses).tolist():
+            for direction, microbatch in product(range(2), range(staged.num_microbatches)):
+                message = edge, direction, microbatch
+                departure = self.value(self._variables.departure(message))
+                code = (edge * 2 + direction) * staged.num_microbatches + microbatch
+                entries.append((departure, self._turn(producer(staged, message)), code))
+        return [code for _, _, code in sorted(entries)]
 
     def _is_fused(self, stage: int, microbatch: int) -> bool:
         choice = self._variables.fused.get((stage, microbatch))

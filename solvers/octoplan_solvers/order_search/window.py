@@ -49,6 +49,11 @@ class Window:
     timing: Timing | None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether nothing lies outside."""
+        return bool((self.place == INSIDE).all())
+
+    @property
     def num_free(self) -> int:
         """Number of ops inside that may change places."""
         return int((self.is_free & (self.place == INSIDE)).sum())
@@ -61,9 +66,10 @@ def whole_problem(staged: StagedProblem, times: IntegerTimes, order: Order | Non
     ops: list[list[Op]] = [[] for _ in range(staged.num_ranks)]
     for stage, rank in enumerate(staged.stage_rank.tolist()):
         ops[rank].extend((stage, kind, m) for kind in classes for m in range(staged.num_microbatches))
+    may_choose = np.repeat(fusing_can_help(staged)[:, None], shape[2], axis=1)
     is_fused = np.full((shape[0], shape[2]), not staged.split_backward)
-    if order is not None:
-        is_fused = fused_backwards(order, staged.num_stages)
+    if order is not None and staged.split_backward:
+        is_fused = fused_backwards(order, staged.num_stages) & may_choose
     return Window(
         staged=staged,
         times=times,
@@ -71,7 +77,7 @@ def whole_problem(staged: StagedProblem, times: IntegerTimes, order: Order | Non
         place=np.full(shape, INSIDE, dtype=np.int64),
         is_free=np.ones(shape, dtype=np.bool_),
         is_fused=is_fused,
-        may_choose=np.repeat(fusing_can_help(staged)[:, None], shape[2], axis=1),
+        may_choose=may_choose,
         rank_release=np.zeros(staged.num_ranks, dtype=np.int64),
         rank_tail=np.zeros(staged.num_ranks, dtype=np.int64),
         timing=None if order is None else time_integers(staged, times, order),
