@@ -50,7 +50,10 @@ def excess_bytes(simulation: Simulation) -> np.ndarray:
 
 
 def confirm(staged: StagedProblem) -> Callable[[Order], float | None]:
-    """Return the exact simulation of an order as the order solvers take it: None where a limit or the order breaks."""
+    """Return the exact simulation of an order as the order solvers take it.
+
+    It gives None if the order breaks a limit, or waits on itself.
+    """
 
     def evaluate(order: Order) -> float | None:
         if not keeps_in_flight_limits(staged, order):

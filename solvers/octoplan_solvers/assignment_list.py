@@ -106,6 +106,10 @@ class _Costs:
         self._forward = problem.forward_s[problem.rank_type]
         self._backward = problem.backward_input_s[problem.rank_type]
         self._weight = problem.backward_weight_s[problem.rank_type]
+        #: Of these, what a microbatch's way back has to wait for: of a split job only the first layer's.
+        self._last_weight = self._weight.copy()
+        if problem.split_backward:
+            self._last_weight[:, 1:] = 0.0
         self._overhead = float(problem.op_overhead_s.min())
         self._held = surely_held_bytes(problem)
         sizes = problem.output_bytes[:-1].tolist()
@@ -136,48 +140,38 @@ class _Costs:
         return fits
 
     def _rank_bound(self, rank: int, rank_of: IntArray, changes: BoolArray, stages: IntArray) -> FloatArray:
+        """Head, own work and tail of a rank, as `octoplan_solvers.placement_check` explains them."""
         problem, count = self._problem, self._problem.num_microbatches
-        on = rank_of == rank
+        on, layers = rank_of == rank, np.arange(problem.num_layers)
         forward, backward, weight = (
             on @ part[rank] for part in (self._forward, self._backward, self._weight)
         )
         overheads = 2 * stages * float(problem.op_overhead_s[rank])
-        first, rows = on.argmax(axis=1), np.arange(len(on))
-        layers = np.arange(problem.num_layers)
-        ahead = layers < first[:, None]
-        crossings = ((changes & (layers <= first[:, None])) * self._crossing).sum(axis=1)
-        head = crossings + (ahead * self._forward[rank_of, layers]).sum(axis=1)
-        tail = crossings + (ahead * self._backward[rank_of, layers]).sum(axis=1)
-        weights_ahead = ahead * self._weight[rank_of, layers]
+        first = on.argmax(axis=1)[:, None]
+        crossings = (changes & (layers <= first)) @ self._crossing
+        head, tail, weights = (
+            ((layers < first) * part[rank_of, layers]).sum(axis=1) + crossings
+            for part in (self._forward, self._backward, self._last_weight)
+        )
+        tail = tail + weights - crossings
         if not problem.split_backward:
-            tail += weights_ahead.sum(axis=1)
-            bound: FloatArray = head + count * (overheads + forward + backward + weight) + tail
+            bound = head + count * (overheads + forward + backward + weight) + tail
         else:
-            tail += weights_ahead[rows, 0]
             bound = head + count * (overheads + forward + backward) + np.maximum(count * weight, tail)
-        return bound
+        return np.asarray(bound, dtype=np.float64)
 
     def _one_microbatch(self, rank_of: IntArray, changes: BoolArray) -> FloatArray:
         """One microbatch through all layers, or short-cut through a skip whose ends are on different ranks."""
         problem = self._problem
         layers = np.arange(problem.num_layers)
-        times = (self._forward + self._backward)[rank_of, layers]
-        weights = self._weight[rank_of, layers]
-        times[:, : 1 if problem.split_backward else None] += weights[
-            :, : 1 if problem.split_backward else None
-        ]
+        times = (self._forward + self._backward + self._last_weight)[rank_of, layers]
         crossings = 2 * changes * self._crossing
-        best = times.sum(axis=1) + crossings.sum(axis=1)
-        for source, destination, size in zip(
-            problem.skip_source.tolist(),
-            problem.skip_destination.tolist(),
-            problem.skip_bytes.tolist(),
-            strict=True,
-        ):
+        best: FloatArray = times.sum(axis=1) + crossings.sum(axis=1)
+        skips = zip(problem.skip_source, problem.skip_destination, problem.skip_bytes, strict=True)
+        for source, destination, size in skips:
             path = (times * ((layers <= source) | (layers >= destination))).sum(axis=1)
             path += (crossings * ((layers <= source) | (layers > destination))).sum(axis=1)
-            path += 2 * least_transfer(problem, size)
+            path += 2 * least_transfer(problem, float(size))
             differs = rank_of[:, source] != rank_of[:, destination]
             best = np.where(differs, np.maximum(best, path), best)
-        bound: FloatArray = best + 2 * self._overhead
-        return bound
+        return np.asarray(best + 2 * self._overhead, dtype=np.float64)

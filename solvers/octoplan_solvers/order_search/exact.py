@@ -1,6 +1,7 @@
 """`solve_order`: the best order of a fixed partition and placement, with a proof if there is time.
 
-First by enumerating sequences (`octoplan_solvers.order_search.sequences`), which decides small ones; then by CP-SAT.
+First by enumerating sequences (`octoplan_solvers.order_search.sequences`), which decides small problems; then by
+CP-SAT.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,18 +20,17 @@ from octoplan_solvers.order_search.constraints import Scope
 from octoplan_solvers.order_search.integer_times import IntegerTimes
 from octoplan_solvers.order_search.model import Effort, ModelResult, solve_window
 from octoplan_solvers.order_search.result import TOLERANCE, Evaluate, OrderResult, is_better
-from octoplan_solvers.order_search.sequences import NODES_PER_CALL, SequenceSearch
+from octoplan_solvers.order_search.sequences import SequenceSearch
 from octoplan_solvers.order_search.window import sort_by_microbatch, whole_problem
 from octoplan_solvers.result import Status
 from octoplan_solvers.staged import StagedProblem
 from octoplan_solvers.stopping import is_stopped
 
 SOLVER = "exact-order"
-#: Nodes that a level of the sequences keeps, search after search; share of the time for all of them.
+#: Nodes that a level of the sequences keeps, search after search.
 WIDTHS = (64, 1024, 32768)
-_SEQUENCES_SHARE = 0.4
-#: Nodes that are expanded in a second, where no clock may be looked at.
-_NODES_PER_SECOND = 20_000
+#: Share of the time that a search may be expected to take, else CP-SAT comes next.
+_SEQUENCES_SHARE = 0.1
 
 
 def solve_order(
@@ -50,9 +49,9 @@ def solve_order(
     """Minimise the makespan over all orders of ops and of messages; in a split job any backward may also be fused.
 
     Sequences are enumerated with more and more room. What they leave open is left to CP-SAT: first over a superset of
-    the simulations, in which an op may start late; its optimum is a bound. If that is not reached, because orders
-    break a limit when they are simulated, then over the simulations themselves; that raises the bound only if all
-    times are multiples of one decimal unit.
+    the simulations, in which an op may start late; its optimum is a bound. If that is not reached, because orders break
+    a limit when they are simulated, then over the simulations themselves; that raises the bound only if all times are
+    multiples of one decimal unit.
 
     Parameters
     ----------
@@ -114,9 +113,13 @@ class _Search:
 
     def enumerate(self, sequences: SequenceSearch, effort: Effort) -> None:
         """Search sequences of ops with more and more room."""
-        should_stop = _stopping(effort)
+
+        def should_stop() -> bool:
+            is_late = not effort.deterministic and time.monotonic() - self._began >= effort.seconds
+            return is_late or is_stopped(effort.stop)
+
         for width in WIDTHS:
-            if self.is_settled or should_stop():
+            if self.is_settled or sequences.expected_seconds(width) > _SEQUENCES_SHARE * effort.seconds:
                 break
             sequences.run(width, self._target_s, should_stop)
             self.learn_from(sequences)
@@ -234,23 +237,6 @@ class _Search:
         bound_s = self.bound_s if 0 < self.bound_s < math.inf else None
         makespan_s = None if self._order is None else self._makespan_s
         self._trace.append((time.monotonic() - self._began, makespan_s, bound_s))
-
-
-def _stopping(effort: Effort) -> Callable[[], bool]:
-    """Return what tells the sequences to stop: their share of the time is up, or of the nodes that it stands for."""
-    began = time.monotonic()
-    calls = 0
-
-    def should_stop() -> bool:
-        nonlocal calls
-        if is_stopped(effort.stop):
-            return True
-        if not effort.deterministic:
-            return time.monotonic() - began >= _SEQUENCES_SHARE * effort.seconds
-        calls += 1
-        return calls * NODES_PER_CALL > _SEQUENCES_SHARE * effort.seconds * _NODES_PER_SECOND
-
-    return should_stop
 
 
 def order_of(staged: StagedProblem, sequences: list[list[int]]) -> Order:

@@ -1,4 +1,4 @@
-"""How many microbatches a rank may have in flight, from first F there to last op; for the whole problem only."""
+"""How many microbatches a rank may have in flight, from their first F there to their last op there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from octoplan_solvers.order_search.variables import Variables
 def add_in_flight(model: cp_model.CpModel, variables: Variables, *, any_names: bool) -> None:
     """Limit the microbatches between their first F on a rank and their last op there.
 
-    Where microbatches are named by their turn at each stage (not ``any_names``), those begun at the first stage
-    less those that have ended at another are in flight at least, whatever their names: that is limited for each stage
-    by itself, and the solutions are a superset. In windows nothing is limited.
+    Where microbatches are named by their turn at each stage (not ``any_names``), those that have begun at the first
+    stage less those that have ended at another are in flight at least, whatever their names: that is limited for each
+    stage by itself, and the solutions are a superset. Only for the whole problem: in a window nothing is limited.
     """
     window = variables.window
     staged = window.staged

@@ -156,7 +156,7 @@ class _Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         return begin, end, step, microbatch
 
     def _messages(self) -> list[int]:
-        """Return all messages by departure, those of one instant in their producers' order; whole problem only."""
+        """Return all messages by departure, those at one instant by producers; only for the whole problem."""
         staged = self._variables.window.staged
         entries = []
         for edge in np.flatnonzero(staged.edge_crosses).tolist():

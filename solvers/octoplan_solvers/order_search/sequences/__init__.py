@@ -1,5 +1,5 @@
 """Exact orders of small problems: branching over sequences of ops and messages, level by level."""
 
-from octoplan_solvers.order_search.sequences.search import NODES_PER_CALL, SequenceSearch, compile_kernels
+from octoplan_solvers.order_search.sequences.search import SequenceSearch, compile_kernels
 
-__all__ = ["NODES_PER_CALL", "SequenceSearch", "compile_kernels"]
+__all__ = ["SequenceSearch", "compile_kernels"]

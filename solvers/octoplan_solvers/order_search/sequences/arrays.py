@@ -18,7 +18,8 @@ Records = npt.NDArray[np.void]
 _TINY = 1e-12
 
 
-#: A stage: its rank; whether I and W, and whether B, are considered; bytes; least seconds of a backward with its W.
+#: A stage: its rank; whether I and W, and whether B, are to be considered; bytes; least seconds of a backward with
+#: its W.
 _STAGE = np.dtype(
     [
         ("rank", np.int64),
@@ -32,7 +33,8 @@ _STAGE = np.dtype(
     ],
     align=True,
 )
-#: A rank: its first stage; bytes besides the state, infinite where everything at once fits; microbatches in flight.
+#: A rank: its first stage; bytes besides the state, infinite where even everything at once fits; microbatches in
+#: flight.
 _RANK = np.dtype([("first_stage", np.int64), ("room", np.float64), ("in_flight", np.int64)])
 #: A directed edge: the steps that make and use what it carries; its pair, -1 if it stays on a rank; whether it crosses
 #: ranks; whether the time to send is a decision (else a message leaves when it is made); bytes; seconds that a message
@@ -202,7 +204,8 @@ def _room(staged: StagedProblem, strict: bool) -> FloatArray:
 def _decisions(staged: StagedProblem, strict: bool) -> BoolArray:
     """Return ``(D,)``: whether messages wait for their turn to be decided.
 
-    A late send makes a tensor arrive later, which matters where bytes do; otherwise only where edges share a pair.
+    A late send makes a tensor arrive later, which matters where bytes do. Otherwise only edges that compete for a pair
+    have something to decide.
     """
     pair, busy = staged.edge_pair.reshape(-1), staged.transfer_s.reshape(-1)
     decisions = np.zeros(len(pair), np.bool_)

@@ -14,8 +14,8 @@ from octoplan_solvers.order_search.sequences.node import PAST
 def simplify(a: Any, done: Any, times: Any, floor: float) -> None:
     """Write every time as the earliest at which it can make a difference; nothing to come starts before ``floor``.
 
-    Strictly read, what could have started before has been passed over: it must wait until its rank or pair was busy
-    once more, for a plan has no word for a pause. Otherwise it may as well start at ``floor``.
+    Strictly read, what could have started before has been passed over: it must wait until its rank or pair has been
+    busy once more, for a plan has no word for a pause. Otherwise it may as well start at ``floor``.
     """
     low = PAST if a.strict else floor
     earliest = floor - a.tiny if a.strict else floor

@@ -198,7 +198,7 @@ def _compare(old: Any, new: Any) -> int:
 
 @kernel
 def _compare_strictly(a: Any, old: Any, new: Any) -> int:
-    """Return -1 or 1 if the nodes differ only in that all of the new one is later, or earlier, by the same time.
+    """Return -1 or 1 if all that they differ in is that the new node is later, or earlier, by one and the same time.
 
     A time that is earlier than another one by itself may be the worse: what arrives early takes up memory for longer.
     """

@@ -2,8 +2,8 @@
 
 ``done`` holds flags: ``(3 S, M)`` for F, for I or B, and for W or B of every stage, then ``(D, M)`` for messages sent.
 ``times`` holds seconds: when each rank and each pair is free (``R + P``), when each message arrives, or was made if it
-has not been sent (``D M``), and last the latest end so far and the start of what came last. Before these two are the
-bytes in use while each rank's last op runs (``R``). A time that no longer matters is `PAST`.
+has not been sent (``D M``); then ``(R,)`` bytes in use while each rank's last op runs; then the latest end so far, and
+the start of what came last. A time that no longer matters is `PAST`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from octoplan_solvers.compiled import kernel
-from octoplan_solvers.ops import BACKWARD, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
+from octoplan_solvers.ops import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, NUM_KINDS
 
 PAST = -1.0
 
@@ -42,7 +42,7 @@ def append(a: Any, done: Any, times: Any, code: int, start: float) -> bool:
         return False
     times[rank] = end
     times[len(times) - 2] = max(times[len(times) - 2], end)
-    if kind in (BACKWARD, BACKWARD_WEIGHT):
+    if kind != FORWARD and kind != BACKWARD_INPUT:
         done[(2 * num_stages + stage) * count + m] = 1
     if kind == BACKWARD_WEIGHT:
         return True

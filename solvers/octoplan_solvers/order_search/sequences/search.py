@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,16 +10,27 @@ import numpy as np
 from octoplan_solvers.order import Order
 from octoplan_solvers.order_search.result import TOLERANCE, Evaluate
 from octoplan_solvers.order_search.sequences.arrays import build_arrays
-from octoplan_solvers.order_search.sequences.frontier import CUTOFF, DROPPED, LEVELS, Frontier, new_frontier
+from octoplan_solvers.order_search.sequences.frontier import (
+    CUTOFF,
+    DROPPED,
+    EXPANDED,
+    LEVELS,
+    Frontier,
+    new_frontier,
+)
 from octoplan_solvers.order_search.sequences.levels import expand_levels
 from octoplan_solvers.order_search.sequences.path import best_path, orders_of
 from octoplan_solvers.staged import StagedProblem
 
 #: Nodes that are expanded between two looks at the clock: some tenths of a second.
-NODES_PER_CALL = 5000
+_NODES_PER_CALL = 5000
 #: Bytes that the nodes of all levels may take, and how many nodes come to a level of a given width.
 _MOST_BYTES = 2**29
 _CHILDREN_PER_NODE = 8
+#: A node costs about as much as this many are done in a second, for each op of the problem.
+_OPS_PER_SECOND = 3_000_000
+#: Not all levels are as wide as they may be: of a search so many times as wide, the share of nodes that it has more.
+_WIDENING = 0.25
 #: Relative error of a sum of seconds.
 _ROUNDING = 1e-12
 
@@ -46,8 +56,9 @@ class SequenceSearch:
         self._evaluate = evaluate
         #: Whether the optimum without received tensors is known, and no order keeps the limits with it.
         self._bytes_decide = False
-        #: Width of the last run, and the seconds that it took.
-        self._last_run = 1, 0.0
+        #: Width of the last run, and the nodes that it expanded.
+        self._last_run: tuple[int, int] | None = None
+        self._num_nodes = 0
 
     def run(
         self, width: int, below_s: float = math.inf, should_stop: Callable[[], bool] = lambda: False
@@ -59,22 +70,26 @@ class SequenceSearch:
         width:
             Nodes that are kept on a level. If more would be needed, the outcome may leave a gap.
         """
-        began = time.monotonic()
-        found = False
+        self._num_nodes, found = 0, False
         if not self._bytes_decide and not self.is_settled(below_s):
             found = self._search(width, below_s, should_stop, strict=False)
         if (found or self._bytes_decide) and not self.is_settled(below_s):
             self._search(width, below_s, should_stop, strict=True)
-        self._last_run = width, time.monotonic() - began
+        self._last_run = width, self._num_nodes
 
     def is_settled(self, below_s: float = math.inf) -> bool:
         """Tell whether no order is better than the best one, or than what it has to beat."""
         return self.bound_s >= self._target(below_s)
 
     def expected_seconds(self, width: int) -> float:
-        """Return what a run may take, judged by the last one; not all levels are as wide as they may be."""
-        last_width, seconds = self._last_run
-        return seconds * max(width / last_width / 4, 1.0)
+        """Return about what a run takes, judged by the last one: the same on every machine."""
+        staged = self.staged
+        if self._last_run is None:
+            nodes = float(width * (staged.num_ops + 2 * staged.num_microbatches * len(staged.edge_source)))
+        else:
+            last_width, last_nodes = self._last_run
+            nodes = last_nodes * max(_WIDENING * width / last_width, 1.0)
+        return nodes * staged.num_ops / _OPS_PER_SECOND
 
     def _target(self, below_s: float) -> float:
         return min(below_s, self.makespan_s) * (1 - TOLERANCE)
@@ -86,8 +101,9 @@ class SequenceSearch:
         enough, is_over = self.bound_s * (1 + _ROUNDING), False
         while not is_over and not should_stop():
             frontier, is_over = expand_levels(
-                arrays, frontier, _affordable(width, frontier), NODES_PER_CALL, enough
+                arrays, frontier, _affordable(width, frontier), _NODES_PER_CALL, enough
             )
+        self._num_nodes += int(frontier.counters[EXPANDED])
         end, dropped = float(frontier.seconds[CUTOFF]), float(frontier.seconds[DROPPED])
         if not is_over:
             dropped = min(dropped, _least_bound(frontier))
