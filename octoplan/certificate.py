@@ -72,6 +72,7 @@ def certify(
         )
         bounds.append(Bound("layer-kinds", seconds))
     left = (1 - _KIND_SHARE) * time_limit_s if deterministic else began + time_limit_s - time.monotonic()
+    left = max(left, 0.01)
     no_time = should_stop() or (not deterministic and solver == DEFAULT_SOLVER and _is_large(problem, left))
     # Under constraints the solver's assignments may be the only ones to start from.
     if no_time and not problem.constraints.restricts_placement:
