@@ -154,7 +154,7 @@ class _Search:
         timed = bool((self._staged.duration_s > 0).all())
         gives_bound = scope == "superset" or (times.exact and timed)
         found = solve_window(
-            whole_problem(self._staged, times, hint),
+            whole_problem(self._staged, times, hint, waits=scope == "superset"),
             largest_makespan=self._largest_makespan(),
             smallest_makespan=self._times.largest_below(self.bound_s) if gives_bound else 0,
             effort=effort,

@@ -59,14 +59,16 @@ class Window:
         return int((self.is_free & (self.place == INSIDE)).sum())
 
 
-def whole_problem(staged: StagedProblem, times: IntegerTimes, order: Order | None) -> Window:
-    """Return the window that holds everything; ``order`` serves as a hint only."""
+def whole_problem(
+    staged: StagedProblem, times: IntegerTimes, order: Order | None, *, waits: bool = True
+) -> Window:
+    """Return the window that holds everything; ``order`` serves as a hint only, ``waits`` as in `fusing_can_help`."""
     shape = staged.num_stages, 3, staged.num_microbatches
     classes = (0, 1, 2) if staged.split_backward else (0, 1)
     ops: list[list[Op]] = [[] for _ in range(staged.num_ranks)]
     for stage, rank in enumerate(staged.stage_rank.tolist()):
         ops[rank].extend((stage, kind, m) for kind in classes for m in range(staged.num_microbatches))
-    may_choose = np.repeat(fusing_can_help(staged)[:, None], shape[2], axis=1)
+    may_choose = np.repeat(fusing_can_help(staged, waits=waits)[:, None], shape[2], axis=1)
     is_fused = np.full((shape[0], shape[2]), not staged.split_backward)
     if order is not None and staged.split_backward:
         is_fused = fused_backwards(order, staged.num_stages) & may_choose
@@ -125,11 +127,17 @@ def time_integers(staged: StagedProblem, times: IntegerTimes, order: Order) -> T
     return time_order(staged, order, times.duration, times.transfer, times.latency)
 
 
-def fusing_can_help(staged: StagedProblem) -> BoolArray:
+def fusing_can_help(staged: StagedProblem, *, waits: bool = True) -> BoolArray:
     """Return ``(S,)`` whether one B may be worth more than I and W, in a split job.
 
     I with W right behind it frees the same bytes no later and hands its gradient over earlier. So B can only help
     where it saves an op's overhead or the stash of W, or where a gradient that arrives early takes up scarce memory.
+
+    Parameters
+    ----------
+    waits:
+        Ops may wait, as in a superset of the simulations. Where they may not, a gradient that comes early hurries what
+        follows, and may crowd any rank.
     """
     if not staged.split_backward:
         return np.zeros(staged.num_stages, dtype=np.bool_)
@@ -137,6 +145,8 @@ def fusing_can_help(staged: StagedProblem) -> BoolArray:
     helps: BoolArray = (staged.duration_s[:, BACKWARD] < apart * (1 - 1e-12)) | (staged.stash_bytes > 0)
     receiver_is_limited = np.isfinite(staged.memory_limit_bytes[staged.stage_rank[staged.edge_source]])
     counts = staged.edge_crosses & (staged.edge_bytes > 0) & receiver_is_limited
+    if not waits and staged.memory_is_limited:
+        counts = staged.edge_crosses
     helps[staged.edge_destination[counts]] = True
     return helps
 

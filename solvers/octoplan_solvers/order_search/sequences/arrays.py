@@ -91,7 +91,7 @@ class Arrays(NamedTuple):
 def build_arrays(staged: StagedProblem, *, strict: bool) -> Arrays:
     """Lay out a problem; ``strict``: received tensors count, so that the time of every send matters."""
     num_stages = staged.num_stages
-    stages, edges = _stages(staged), _edges(staged, strict)
+    stages, edges = _stages(staged, strict), _edges(staged, strict)
     steps = _steps(staged, stages, edges)
     edges["after_message"] = edges["latency"] + steps["path"][edges["user"]]
     in_begin, in_edges = _by_step(edges["user"], num_stages)
@@ -116,11 +116,11 @@ def build_arrays(staged: StagedProblem, *, strict: bool) -> Arrays:
     )
 
 
-def _stages(staged: StagedProblem) -> Records:
+def _stages(staged: StagedProblem, strict: bool) -> Records:
     stages = np.zeros(staged.num_stages, _STAGE)
     stages["rank"] = staged.stage_rank
     stages["may_split"] = staged.split_backward
-    stages["may_fuse"] = fusing_can_help(staged) if staged.split_backward else True
+    stages["may_fuse"] = fusing_can_help(staged, waits=not strict) if staged.split_backward else True
     stages["activation"] = staged.activation_bytes
     stages["freed"] = staged.freed_at_input_bytes
     stages["stash"] = staged.stash_bytes
