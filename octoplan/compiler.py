@@ -21,7 +21,7 @@ from octoplan.optimise import Optimised, optimise
 from octoplan.plan_policy import policy_entry
 from octoplan.plan_writer import PlanInputs, write_plan
 from octoplan.problem_builder import build_problem
-from octoplan.proof import is_small
+from octoplan.proof import PROOF_NAME, PROOF_SOLVER, is_small
 from octoplan.proof import warm_up as warm_up_proof
 from octoplan.targets import Target, get_target
 from octoplan.tuner import warm_up
@@ -179,7 +179,10 @@ def _provenance(options: CompileOptions, found: Optimised, seconds: float) -> di
         entry["target"] = options.target
     if strategy.is_baseline:
         return entry
-    entry["solvers"] = {options.solver: _solver_version(options.solver)}
+    names = [options.solver]
+    if found.certificate.bound.name == PROOF_NAME and options.solver != PROOF_SOLVER:
+        names.append(PROOF_SOLVER)
+    entry["solvers"] = {name: _solver_version(name) for name in names}
     master = found.certificate.master
     if master is not None:
         entry["master"] = {"status": master.status}

@@ -33,11 +33,12 @@ def lower(replay: Replay) -> tuple[tuple[str, ...], ...]:
         stage, microbatch = divmod(slot, num_microbatches)
         programs[rank_of[stage]].append(f"{stage}{KIND_LETTERS[kind]}{microbatch}")
         for _ in range(num_messages):
-            edge, direction = divmod(next(messages) // num_microbatches, 2)
+            message, sent_microbatch = divmod(next(messages), num_microbatches)
+            edge, direction = divmod(message, 2)
             source, destination = sources[edge], destinations[edge]
             if direction == 1:
                 source, destination = destination, source
-            send, recv = transfer_words(source, destination, "FB"[direction], microbatch)
+            send, recv = transfer_words(source, destination, "FB"[direction], sent_microbatch)
             programs[rank_of[source]].append(send)
             programs[rank_of[destination]].append(recv)
     return tuple(tuple(program) for program in programs)

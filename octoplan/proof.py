@@ -18,6 +18,10 @@ from octoplan_solvers.problem import Assignment, PipelineProblem
 from octoplan_solvers.staged import build_staged
 from octoplan_solvers.stopping import is_stopped
 
+#: Name of the bound, and the solver that the proof may use, whichever one was chosen for bounds and starts: others can
+#: neither be stopped nor leave out assignments.
+PROOF_NAME = "benders"
+PROOF_SOLVER = "cp-sat"
 #: Compute ops (were every layer a stage) up to which orders are solved exactly.
 MANY_OPS = 300
 #: Seconds that sequences of one assignment may take; later twice as many each time.
@@ -75,7 +79,7 @@ def prove(
         )
 
     result = run_stoppable(solve, should_stop)
-    return pricer.best, Bound("benders", result.bound_s)
+    return pricer.best, Bound(PROOF_NAME, result.bound_s)
 
 
 class _ExactPricer:

@@ -229,7 +229,8 @@ class _Search:
             self._take(order, makespan_s)
 
     def _take(self, order: Order, makespan_s: float) -> None:
-        if is_better(makespan_s, None if self._order is None else self._makespan_s):
+        best_s = self._makespan_s if self._order is not None else None
+        if makespan_s < self._below_s and is_better(makespan_s, best_s):
             self._order, self._makespan_s = order, makespan_s
             self._note()
 

@@ -31,7 +31,7 @@ _CHILDREN_PER_NODE = 8
 _OPS_PER_SECOND = 3_000_000
 #: Not all levels are as wide as they may be: of a search so many times as wide, the share of nodes that it has more.
 _WIDENING = 0.25
-#: Relative error of a sum of seconds.
+#: Share of a sum of seconds that may be rounding error.
 _ROUNDING = 1e-12
 
 
@@ -79,7 +79,7 @@ class SequenceSearch:
 
     def is_settled(self, below_s: float = math.inf) -> bool:
         """Tell whether no order is better than the best one, or than what it has to beat."""
-        return self.bound_s >= self._target(below_s)
+        return self.bound_s >= min(below_s, self.makespan_s) * (1 - TOLERANCE)
 
     def expected_seconds(self, width: int) -> float:
         """Return about what a run takes, judged by the last one: the same on every machine."""
@@ -91,14 +91,12 @@ class SequenceSearch:
             nodes = last_nodes * max(_WIDENING * width / last_width, 1.0)
         return nodes * staged.num_ops / _OPS_PER_SECOND
 
-    def _target(self, below_s: float) -> float:
-        return min(below_s, self.makespan_s) * (1 - TOLERANCE)
-
     def _search(self, width: int, below_s: float, should_stop: Callable[[], bool], *, strict: bool) -> bool:
-        """Return whether a sequence below the target was found, confirmed or not."""
+        """Return whether a sequence was found that is shorter by more than rounding, confirmed or not."""
         arrays = build_arrays(self.staged, strict=strict)
-        frontier = new_frontier(arrays, self._target(below_s))
-        enough, is_over = self.bound_s * (1 + _ROUNDING), False
+        # A bound at this is within the tolerance of what it has to meet.
+        frontier = new_frontier(arrays, min(below_s, self.makespan_s) * (1 - TOLERANCE / 2))
+        enough, is_over = self.bound_s * (1 + 2 * _ROUNDING), False
         while not is_over and not should_stop():
             frontier, is_over = expand_levels(
                 arrays, frontier, _affordable(width, frontier), _NODES_PER_CALL, enough
@@ -107,7 +105,7 @@ class SequenceSearch:
         end, dropped = float(frontier.seconds[CUTOFF]), float(frontier.seconds[DROPPED])
         if not is_over:
             dropped = min(dropped, _least_bound(frontier))
-        self.bound_s = max(self.bound_s, min(end, dropped))
+        self.bound_s = max(self.bound_s, min(end, dropped) * (1 - _ROUNDING))
         path = best_path(arrays, frontier)
         for order in orders_of(arrays, self.staged, path) if path else ():
             self._consider(order)
