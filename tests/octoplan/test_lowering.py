@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from octoplan.lowering import lower, read_schedule
 from octoplan.simulator import replay
-from octoplan_schemas import InputError, ProgramIndex, parse_word
+from octoplan_schemas import InputError, ProgramIndex, check_plan, parse_word
+from octoplan_solvers.order import Order
+from octoplan_solvers.problem import Assignment
+from tests import reference_simulator
+from tests.builders import make_cluster, uniform_model
 from tests.octoplan.simulator.cases import random_case
-from tests.random_problems import plan_of
+from tests.random_problems import RandomJob, plan_of
 
 seeds = st.integers(0, 2**32)
 
@@ -105,3 +109,35 @@ def test_replay_is_a_linear_extension(seed: int) -> None:
     assert [sorted(program) for program in again.programs] == [
         sorted(program) for program in case.plan.programs
     ]
+
+
+@settings(deadline=None, max_examples=150)
+@given(seeds)
+def test_a_given_order_of_messages_is_kept(seed: int) -> None:
+    """A message may leave behind an op of another microbatch or stage: its words name itself all the same."""
+    case = random_case(seed)
+    schedule = case.simulation.schedule
+    replayed = replay(case.job.staged(), replace(schedule.order, messages=schedule.messages))
+    plan = plan_of(case.job, lower(replayed))
+    assert check_plan(plan, case.job.edges) == []
+    again = read_schedule(plan, case.job.staged())
+    np.testing.assert_array_equal(again.order.ops, schedule.order.ops)
+    np.testing.assert_array_equal(again.messages, schedule.messages)
+    result = reference_simulator.simulate(plan, case.job.model, case.job.cluster)
+    assert result.makespan_s == pytest.approx(case.simulation.makespan_s, rel=1e-12, abs=1e-12)
+
+
+def test_a_message_may_wait_for_an_op_of_another_microbatch() -> None:
+    """Microbatch 1 goes first: that of microbatch 0 stands behind F of microbatch 1, too."""
+    job = RandomJob(
+        uniform_model(2), make_cluster(2), Assignment.from_sizes([1, 1], [0, 1]), 2, is_exact=True
+    )
+    ops = [
+        [(0, "F", 0), (0, "F", 1), (0, "B", 1), (0, "B", 0)],
+        [(1, "F", 1), (1, "B", 1), (1, "F", 0), (1, "B", 0)],
+    ]
+    order = replace(Order.from_lists(ops, 2), messages=np.array([1, 0, 3, 2]))
+    assert lower(replay(job.staged(), order)) == (
+        ("0F0", "0F1", "0SEND_F1", "0SEND_F0", "0RECV_B1", "0B1", "0RECV_B0", "0B0"),
+        ("1RECV_F1", "1RECV_F0", "1F1", "1B1", "1SEND_B1", "1F0", "1B0", "1SEND_B0"),
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from dataclasses import replace
+from itertools import permutations, product
 
 import numpy as np
 
@@ -113,12 +114,28 @@ _SHAPES = (
 )
 
 
-def random_problem(random: np.random.Generator, *, whole: bool, no_time: float = 0.0) -> StagedProblem:
+#: Of these, and others, such that every order of messages can be tried as well.
+FEW_ORDERS = (
+    ((0, 1), 2, True),
+    ((0, 1), 2, False),
+    ((0, 1, 0), 1, True),
+    ((0, 1, 1), 1, True),
+    ((0, 1, 2), 1, True),
+)
+
+
+def random_problem(
+    random: np.random.Generator,
+    *,
+    whole: bool,
+    no_time: float = 0.0,
+    shapes: Sequence[tuple[tuple[int, ...], int, bool]] = _SHAPES,
+) -> StagedProblem:
     """Draw a problem with every kind of cost; times are multiples of a tenth if ``whole``.
 
     A share ``no_time`` of the ops takes no time at all.
     """
-    ranks, num_microbatches, split = _SHAPES[random.integers(len(_SHAPES))]
+    ranks, num_microbatches, split = shapes[random.integers(len(shapes))]
     stages, num_ranks = len(ranks), max(ranks) + 1
 
     def draw(low: int, high: int, *shape: int) -> np.ndarray:
@@ -190,11 +207,42 @@ def _linear_extensions(
             yield from _linear_extensions(ops, before, (*done, op))
 
 
-def brute_force(staged: StagedProblem) -> float | None:
-    """Return the shortest makespan of all orders, None if none keeps the limits."""
+def brute_force(staged: StagedProblem, keep: Callable[[Order], bool] = lambda order: True) -> float | None:
+    """Return the shortest makespan of all orders of ops, None if none keeps the limits."""
+    return _shortest(staged, filter(keep, all_orders(staged)))
+
+
+def brute_force_with_messages(
+    staged: StagedProblem, keep: Callable[[Order], bool] = lambda order: True
+) -> float | None:
+    """Return the shortest makespan of all orders of ops and messages; ``keep`` tells which orders are allowed."""
+    return _shortest(
+        staged,
+        (
+            replace(order, messages=messages)
+            for order in all_orders(staged)
+            if keep(order)
+            for messages in _message_orders(staged)
+        ),
+    )
+
+
+def _message_orders(staged: StagedProblem) -> Iterator[np.ndarray]:
+    """Yield every order of the messages of every directed rank pair."""
+    by_pair: list[list[int]] = [[] for _ in staged.pairs]
+    for directed_edge, pair in enumerate(staged.edge_pair.reshape(-1).tolist()):
+        if pair >= 0:
+            by_pair[pair] += [
+                directed_edge * staged.num_microbatches + m for m in range(staged.num_microbatches)
+            ]
+    for sequences in product(*(permutations(own) for own in by_pair)):
+        yield np.array([code for own in sequences for code in own], dtype=np.int64)
+
+
+def _shortest(staged: StagedProblem, orders: Iterator[Order]) -> float | None:
     evaluate = evaluator(staged)
     best: float | None = None
-    for order in all_orders(staged):
+    for order in orders:
         try:
             makespan = evaluate(order)
         except InputError:
